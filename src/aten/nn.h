@@ -1,0 +1,80 @@
+// What the lowerings of contractions, windows, attention and cells share: dots that keep the width
+// of their sums, parameters given once for all spatial dims, reads along one dim, and mixing by
+// alpha and beta. Pure functions on a Context.
+#pragma once
+#include <algorithm>
+#include <string_view>
+
+#include "ops/registry.h"
+
+namespace tpu::aten {
+
+using Ctx = ops::Context;
+using hlo::Cmp;
+using hlo::Dims;
+using hlo::DType;
+using hlo::Op;
+using hlo::Type;
+using hlo::Value;
+using ops::Opt;
+using ops::Scalar;
+using ops::Values;
+
+inline size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+inline bool is_narrow(DType t) { return hlo::is_float(t) && hlo::compute_type(t) != t; }
+
+// Context::dot, but f16 and bf16 operands give their f32 sums: the caller rounds once at its end.
+inline Value wide_dot(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d) {
+  if (!is_narrow(lhs.dtype()) || lhs.dtype() != rhs.dtype()) return x.dot(lhs, rhs, d);
+  const auto p = lhs.dtype() == DType::kF16 ? x.precision() : hlo::Precision::kDefault;
+  return x.b.dot_general(lhs, rhs, d, p, DType::kF32);
+}
+
+// [batch..., m, k] by [batch..., k, n], or by [batch..., n, k] when `transposed`.
+inline Value wide_matmul(Ctx& x, Value lhs, Value rhs, bool transposed = false) {
+  const int64_t r = lhs.rank();
+  hlo::DotDims d;
+  for (int64_t i = 0; i < r - 2; ++i) {
+    d.lhs_batch.push_back(i);
+    d.rhs_batch.push_back(i);
+  }
+  d.lhs_contract = {r - 1};
+  d.rhs_contract = {transposed ? r - 1 : r - 2};
+  return wide_dot(x, lhs, rhs, d);
+}
+
+// A parameter given once (int[2] x = 3) stands for all `n` spatial dims.
+inline Dims per_dim(Ctx& x, const Dims& v, int64_t n, std::string_view what) {
+  if (v.size() == 1) return Dims(at(n), v[0]);
+  x.check(static_cast<int64_t>(v.size()) == n, "expected ", what,
+          " to be a single integer value or a list of ", n, " values, but got ", v.size(), ": ", v);
+  return v;
+}
+
+// Elements `index` ([n] or rank 0, in range) along dim: dims of v with dim replaced by n.
+inline Value take(Ctx& x, Value v, Value index, int64_t dim, bool sorted = false) {
+  hlo::GatherDims g;
+  Dims sizes = v.dims();
+  sizes[at(dim)] = 1;
+  for (int64_t i = 0; i < v.rank(); ++i) {
+    if (i != dim) g.offset_dims.push_back(i);
+  }
+  g.collapsed_slice_dims = {dim};
+  g.start_index_map = {dim};
+  g.index_vector_dim = 1;
+  return x.b.gather(v, index, g, sizes, sorted);
+}
+
+// v (rank 1) laid along `dim` of `dims`.
+inline Value along(Ctx& x, Value v, const Dims& dims, int64_t dim) {
+  return x.b.broadcast_in_dim(v, dims, {dim});
+}
+
+// [s0, s1, ...] without the batch: sizes as "2x3" for messages.
+inline std::string by(const Dims& d) { return join(d, "x"); }
+
+// "expected ... to have the same dtype" names types as C++ does.
+std::string_view cpp_type_name(DType t);
+
+}  // namespace tpu::aten
