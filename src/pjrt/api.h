@@ -77,9 +77,12 @@ enum class ExtensionType : int {
 };
 
 namespace detail {
+inline std::atomic<bool> in_fork_child{false};
 // True in a process forked from one that had a Client.
-bool forked();
+inline bool forked() { return in_fork_child.load(std::memory_order_relaxed); }
 [[noreturn]] void throw_forked();
+// A Client is counted while it lives: a fork of a process without one is harmless.
+void count_client(int change);
 
 // "PJRT_Client_Create" from &PJRT_Api::PJRT_Client_Create.
 template <auto kFunction>

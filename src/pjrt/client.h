@@ -55,7 +55,7 @@ constexpr size_t kZeroCopyAlignment = 64;
 struct HostArray {
   const void* data = nullptr;
   ElementType element_type = ElementType::kInvalid;
-  std::span<const int64_t> dims;
+  std::span<const int64_t> dims = {};
   std::span<const int64_t> byte_strides = {};  // empty: dense and row-major; may be negative or 0
 };
 

@@ -59,8 +59,8 @@ class Compiled {
 
 // One launch on one device. Spans must stay alive during the call only.
 struct Launch {
-  std::span<PJRT_Buffer* const> args;
-  std::span<PJRT_Buffer*> outputs;  // num_outputs() places, filled with handles that the caller then owns
+  std::span<PJRT_Buffer* const> args = {};
+  std::span<PJRT_Buffer*> outputs = {};  // num_outputs() places, filled with handles that the caller then owns
   std::span<const int64_t> non_donatable = {};  // indices of args that keep their memory in this launch
   int launch_id = 0;
   PJRT_Device* device = nullptr;  // for portable executables, or one device of several
