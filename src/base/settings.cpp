@@ -20,7 +20,7 @@ constexpr Setting kTable[] = {
     // Which device.
     {"platform", "TORCH_TPU_PLATFORM", kEnum, "auto", "auto|tpu|cpu",
      "device to use: a TPU if one is attached, else the CPU plugin (auto), or only that one"},
-    {"plugin", "TORCH_TPU_PLUGIN", kString, "", "",
+    {"plugin", "TORCH_TPU_PJRT_PLUGIN", kString, "", "",
      "path of a PJRT plugin library to use instead of the one that would be found"},
     {"cpu_device_count", "TORCH_TPU_CPU_DEVICE_COUNT", kInt, "1", "",
      "devices that the CPU plugin offers"},
@@ -35,7 +35,7 @@ constexpr Setting kTable[] = {
      "checks that read data, such as index bounds; on in debug eager"},
     {"donation", "TORCH_TPU_DONATION", kBool, "1", "",
      "let programs reuse the memory of inputs that nothing else holds"},
-    {"cpu_fallback", "TORCH_TPU_CPU_FALLBACK", kEnum, "warn", "warn|error|quiet",
+    {"cpu_fallback", "TORCH_TPU_FALLBACK", kEnum, "warn", "warn|error|quiet",
      "ops without a lowering: run on the CPU and say so once, raise, or run silently"},
     {"flush_ops", "TORCH_TPU_FLUSH_OPS", kInt, "0", "",
      "fused eager: recorded ops that force a run; 0 takes the built-in threshold"},
