@@ -1,0 +1,28 @@
+"""TPU backend for PyTorch.
+
+`import torch` is enough: torch finds this package through the entry point group `torch.backends`
+and calls `_autoload`. With TORCH_DEVICE_BACKEND_AUTOLOAD=0, or from a folder that is not installed,
+`import torch_tpu` does the same. Either order of the two imports works.
+
+The device's interface is `torch.tpu`; this package adds what other backends do not have:
+`torch_tpu.debug`, `torch_tpu.set_fallback`, `torch_tpu.cache`, `python -m torch_tpu.info`.
+"""
+
+
+def _autoload() -> None:
+    """Make `tpu` a device. Called by torch, possibly while this module is still being imported."""
+    from torch_tpu._activate import activate
+
+    activate()
+
+
+# Importing torch may call _autoload by itself, so that must be defined above.
+import torch  # noqa: E402, F401
+
+_autoload()
+
+from torch_tpu import cache, debug, precision  # noqa: E402
+from torch_tpu._version import __version__  # noqa: E402
+from torch_tpu.fallback import get_fallback, set_fallback  # noqa: E402
+
+__all__ = ["__version__", "cache", "debug", "get_fallback", "precision", "set_fallback"]

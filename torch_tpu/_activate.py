@@ -1,0 +1,69 @@
+"""What happens once when the backend is loaded, in order.
+
+Nothing here starts the runtime, prints, or imports anything that `import torch` has not imported:
+the whole takes a few milliseconds. What frameworks need is attached when they are imported
+(`_integrations`).
+"""
+
+import os
+import threading
+
+import torch
+
+from torch_tpu._version import check_torch
+
+_lock = threading.RLock()
+_state = "new"
+
+
+def activate() -> None:
+    """Register the device, once per process.
+
+    Raises ImportError for a torch that is not accepted or a package that was not built.
+    """
+    global _state
+    with _lock:
+        # "running": an import below has led back here.
+        if _state in ("done", "running"):
+            return
+        _state = "running"
+        try:
+            _register()
+        except BaseException:
+            _state = "new"
+            raise
+        _state = "done"
+
+
+def _register() -> None:
+    check_torch(torch.__version__)
+    try:
+        from torch_tpu import _C  # noqa: F401  (registers kernels, allocator, guard and hooks)
+    except ModuleNotFoundError as error:
+        if error.name != "torch_tpu._C":
+            raise
+        raise ImportError(
+            "torch_tpu is not built here: its compiled part _C is missing; run `pip install .` "
+            "in the repository, outside of which the source folder must not be on sys.path."
+        ) from error
+
+    if torch._C._get_privateuse1_backend_name() != "tpu":
+        torch.utils.rename_privateuse1_backend("tpu")
+
+    from torch_tpu import device
+
+    torch._register_device_module("tpu", device)
+    device._register_submodules()
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+
+    # torch replaces Parameters when a module moves between devices whose tensors are not of one
+    # kind, which unties tied weights and leaves optimizers with the old ones. Swapping keeps them.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+
+    # accelerate's own choice knows a fixed list of devices and would take the CPU.
+    os.environ.setdefault("ACCELERATE_TORCH_DEVICE", "tpu")
+
+    from torch_tpu import _integrations, _patches
+
+    _patches.apply()
+    _integrations.install()
