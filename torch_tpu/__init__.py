@@ -8,6 +8,11 @@ The device's interface is `torch.tpu`; this package adds what other backends do 
 `torch_tpu.debug`, `torch_tpu.set_fallback`, `torch_tpu.cache`, `python -m torch_tpu.info`.
 """
 
+from pkgutil import extend_path
+
+# In a checkout the compiled part may be the installed one.
+__path__ = extend_path(__path__, __name__)
+
 
 def _autoload() -> None:
     """Make `tpu` a device. Called by torch, possibly while this module is still being imported."""

@@ -52,7 +52,7 @@ def _register() -> None:
 
     from torch_tpu import device
 
-    torch._register_device_module("tpu", device)
+    torch._register_device_module("tpu", device)  # type: ignore[no-untyped-call]
     device._register_submodules()
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 

@@ -12,9 +12,9 @@ def make_interface() -> type[device_interface.DeviceInterface]:
     """The interface class of `tpu`, in place of torch's own, which knows only device 0."""
 
     class TpuInterface(device_interface.DeviceInterface):
-        device = tpu.device  # type: ignore[assignment]
-        Event = tpu.Event  # type: ignore[assignment]
-        Stream = tpu.Stream  # type: ignore[assignment]
+        device = tpu.device
+        Event = tpu.Event
+        Stream = tpu.Stream
 
         current_device = staticmethod(tpu.current_device)
         set_device = staticmethod(tpu.set_device)
@@ -24,7 +24,7 @@ def make_interface() -> type[device_interface.DeviceInterface]:
         is_available = staticmethod(tpu.is_available)
         stream = staticmethod(tpu.stream)
         current_stream = staticmethod(tpu.current_stream)
-        set_stream = staticmethod(tpu.set_stream)  # type: ignore[assignment]
+        set_stream = staticmethod(tpu.set_stream)
         _set_stream_by_id = staticmethod(tpu._set_stream_by_id)
         synchronize = staticmethod(tpu.synchronize)
         memory_allocated = staticmethod(tpu.memory_allocated)

@@ -5,6 +5,7 @@ run, before whoever imported it goes on; at once if it is there already. The hoo
 the module: it shadows `exec_module` on the one loader instance and removes itself afterwards.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -43,20 +44,17 @@ def _watch(spec: ModuleSpec) -> None:
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        try:
+        with contextlib.suppress(AttributeError):
             del loader.exec_module
-        except AttributeError:
-            pass
         run(module)
         for callback in _waiting.pop(spec.name, ()):
             callback(module)
         if not _waiting and _finder in sys.meta_path:
             sys.meta_path.remove(_finder)
 
-    try:
+    # A loader that is a class or frozen: its module goes without.
+    with contextlib.suppress(AttributeError):
         loader.exec_module = exec_module
-    except AttributeError:
-        pass  # a loader that is a class or frozen: the module goes without
 
 
 def when_imported(name: str, callback: Callback) -> None:

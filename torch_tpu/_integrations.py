@@ -108,9 +108,7 @@ def _safetensors(module: ModuleType) -> None:
     class safe_open(metaclass=Opener):
         __doc__ = original.__doc__
 
-        def __new__(
-            cls, filename: Any, framework: str, device: Any = "cpu", **options: Any
-        ) -> Any:
+        def __new__(cls, filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
             target = _tpu_of(device) if framework in ("pt", "torch", "pytorch") else None
             if target is None:
                 return original(filename, framework, device, **options)

@@ -20,7 +20,7 @@ def _dlpack_device() -> None:
     @functools.wraps(original)
     def __dlpack_device__(self: torch.Tensor) -> tuple[Any, int]:
         if torch.overrides.has_torch_function_unary(self):
-            return torch.overrides.handle_torch_function(  # type: ignore[no-any-return]
+            return torch.overrides.handle_torch_function(
                 torch.Tensor.__dlpack_device__, (self,), self
             )
         from torch.utils.dlpack import DLDeviceType
@@ -30,7 +30,7 @@ def _dlpack_device() -> None:
             return DLDeviceType.kDLExtDev, self.device.index
         if kind == "cpu" and not torch.cuda.is_available():
             return DLDeviceType.kDLCPU, 0
-        return original(self)  # type: ignore[no-any-return]
+        return original(self)
 
     torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
 

@@ -22,14 +22,15 @@ Compiled = Callable[..., Any]
 def _run_fused(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     """A callable, in AOTAutograd's boxed convention, that runs `graph` in fused mode."""
     devices = sorted(_tpu_indices(graph, inputs))
+    # The generated function empties the list of arguments, so that memory can be reused early.
+    graph.graph.set_codegen(fx.graph._BoxedCodeGen())
+    graph.recompile()
+    forward = graph.forward
 
     def run(args: list[Any]) -> Any:
-        # The boxed convention lets us drop the caller's references, so that memory can be reused.
-        values, args[:] = list(args), []
         _C.push_mode(EagerMode.DEFER_AND_FUSE.value)
         try:
-            interpreter = fx.Interpreter(graph)
-            result = interpreter.boxed_run(values)
+            result = forward(args)
         finally:
             _C.pop_mode()
         for index in devices:
@@ -62,7 +63,7 @@ def tpu_backend(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    return backend(graph, inputs)  # type: ignore[no-any-return]
+    return backend(graph, inputs)
 
 
 def default_backend(
@@ -92,7 +93,7 @@ def _inductor(mode: str | None, options: tuple[tuple[str, Any], ...] | None) -> 
 
 
 def _tpu_indices(graph: fx.GraphModule, inputs: Sequence[Any]) -> set[int]:
-    """Indices of the tpu devices that a graph's inputs, attributes, constants and results are on."""
+    """Indices of the tpu devices of a graph's inputs, attributes, constants and results."""
     found: set[int] = set()
 
     def note(value: Any) -> None:

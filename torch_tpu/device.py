@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from torch_tpu import _C, cache, memory, mode, random, stream as streams
+from torch_tpu import _C, cache, memory, mode, random
+from torch_tpu import stream as streams
 from torch_tpu._index import Device, device_index
 from torch_tpu.memory import *  # noqa: F403
 from torch_tpu.mode import EagerMode, set_eager_mode
@@ -29,11 +30,9 @@ __all__ = [
     "Precision",
     "cache",
     "current_device",
-    "default_generators",
     "device",
     "device_count",
     "device_of",
-    "eager_mode",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",
@@ -124,8 +123,8 @@ def set_device(device: Device) -> None:
         _C.set_device(device_index(index))
 
 
-def _exchange_device(index: int) -> int:
-    return _C.exchange_device(index) if index >= 0 else -1
+def _exchange_device(device: int) -> int:
+    return _C.exchange_device(device) if device >= 0 else -1
 
 
 _maybe_exchange_device = _exchange_device
@@ -228,7 +227,7 @@ def is_current_stream_capturing() -> bool:
     return False
 
 
-# -- module attributes that are computed, and the names of submodules --------------------------------
+# -- computed attributes of the module, and its submodules ------------------------------------------
 
 
 class _Module(ModuleType):

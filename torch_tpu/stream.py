@@ -6,7 +6,6 @@ device, so that everything that takes a `torch.Stream` or `torch.Event` takes th
 """
 
 from types import TracebackType
-from typing import Any
 
 import torch
 
@@ -30,11 +29,13 @@ class Stream(torch.Stream):
     `Stream(stream_id=, device_index=, device_type=)` names a stream that exists.
     """
 
-    def __new__(cls, device: Device = None, priority: int = 0, **ids: int) -> "Stream":
+    def __new__(  # noqa: D102
+        cls, device: Device = None, priority: int = 0, **ids: int
+    ) -> "Stream":
         if ids:
-            return super().__new__(cls, priority=priority, **ids)  # type: ignore[no-any-return, call-overload]
+            return super().__new__(cls, priority=priority, **ids)
         where = torch.device("tpu", device_index(device))
-        return super().__new__(cls, where, priority=priority)  # type: ignore[no-any-return, call-arg]
+        return super().__new__(cls, where, priority=priority)
 
     def __repr__(self) -> str:
         return f"torch.tpu.Stream(device={self.device}, stream_id={self.stream_id})"
@@ -47,7 +48,7 @@ class Event(torch.Event):
     `interprocess=True` raises: events cannot be shared between processes.
     """
 
-    def __new__(
+    def __new__(  # noqa: D102
         cls,
         enable_timing: bool = False,
         blocking: bool = False,
@@ -57,7 +58,7 @@ class Event(torch.Event):
         if interprocess:
             raise NotImplementedError("tpu events cannot be shared between processes")
         where = torch.device("tpu", device_index(device))
-        return super().__new__(cls, where, enable_timing=enable_timing, blocking=blocking)  # type: ignore[no-any-return, call-arg]
+        return super().__new__(cls, where, enable_timing=enable_timing, blocking=blocking)
 
     def __repr__(self) -> str:
         return f"torch.tpu.Event(device={self.device})"
@@ -80,7 +81,7 @@ def default_stream(device: Device = None) -> Stream:
     """The stream that `device` uses when none is selected."""
     index = device_index(device)
     kind = torch._C._autograd.DeviceType.PrivateUse1
-    return Stream(stream_id=0, device_index=index, device_type=int(kind))
+    return Stream(stream_id=0, device_index=index, device_type=kind.value)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
@@ -94,7 +95,7 @@ def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> No
 
 
 class StreamContext:
-    """`with torch.tpu.stream(s):` selects `s`, and its device, inside the block. None: no change."""
+    """`with torch.tpu.stream(s):` selects `s` and its device inside the block; None: no change."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -124,5 +125,3 @@ class StreamContext:
 def stream(stream: torch.Stream | None) -> StreamContext:
     """Context manager that selects `stream`; see StreamContext."""
     return StreamContext(stream)
-
-
