@@ -1,0 +1,99 @@
+#include <string>
+
+#include "aten/all.h"
+#include "aten/elementwise.h"
+
+namespace tpu::aten {
+namespace {
+
+using ops::Registry;
+
+struct Comparison {
+  const char* name;
+  Cmp direction;
+  const char* kernel;
+};
+constexpr Comparison kComparisons[] = {
+    {"aten::eq", Cmp::kEq, "eq_cpu"}, {"aten::ne", Cmp::kNe, "ne_cpu"}, {"aten::lt", Cmp::kLt, "lt_cpu"},
+    {"aten::le", Cmp::kLe, "le_cpu"}, {"aten::gt", Cmp::kGt, "gt_cpu"}, {"aten::ge", Cmp::kGe, "ge_cpu"},
+};
+
+void check_ordered(Ctx& x, const Comparison& k, DType t) {
+  const bool equality = k.direction == Cmp::kEq || k.direction == Cmp::kNe;
+  check_dtype(x, t, equality ? kAnyClass : kBoolean | kOrdered, k.kernel);
+}
+
+Value compare_tensors(Ctx& x, const Comparison& k, Value self, Value other) {
+  const DType t = x.promote(self, other);
+  check_ordered(x, k, t);
+  const auto [p, q] = x.broadcast_all(t, self, other);
+  return x.b.compare(k.direction, p, q);
+}
+
+// A whole number that the tensor's integer type cannot hold must not wrap into it: the comparison is
+// made in a type that holds both.
+Value compare_number(Ctx& x, const Comparison& k, Value self, const Scalar& other) {
+  DType t = x.promote(self, other);
+  check_ordered(x, k, t);
+  if (hlo::is_integer(t) && hlo::is_integer(self.dtype()) && other.kind == NumberKind::kInt) {
+    if (hlo::size_bytes(t) < 4) {  // int64 compares cost a TPU twice: bring the number next to the range
+      const Value number = x.scalar(other, DType::kI64);
+      const Value low = x.b.constant(DType::kI64, int64_t{-(1 << 17)});
+      const Value high = x.b.constant(DType::kI64, int64_t{1 << 17});
+      const Value near = x.b.convert(x.b.clamp(low, number, high), DType::kI32);
+      const Value v = x.b.convert(self, DType::kI32);
+      return x.b.compare(k.direction, v, x.broadcast(near, v.dims()));
+    }
+    if (t == DType::kI32 || t == DType::kU32) t = DType::kI64;
+  }
+  const Value v = x.convert(self, t);
+  return x.b.compare(k.direction, v, x.scalar_like(other, v));
+}
+
+struct Logical {
+  const char* name;
+  Op op;
+};
+constexpr Logical kLogicals[] = {
+    {"aten::logical_and", Op::kAnd}, {"aten::logical_or", Op::kOr}, {"aten::logical_xor", Op::kXor}};
+
+Value is_infinity(Ctx& x, Value self, bool negative, const char* name) {
+  x.check(!hlo::is_complex(self.dtype()), name, " does not support complex inputs.");
+  if (hlo::is_integral(self.dtype())) return x.zeros({DType::kBool, self.dims()});
+  return x.b.compare(Cmp::kEq, self, infinity_like(x, self, negative));
+}
+
+}  // namespace
+
+void register_compare(Registry& r) {
+  for (const Comparison& k : kComparisons) {
+    r.op(std::string(k.name) + ".Tensor", [k](Ctx& x, Value self, Value other) {
+       return compare_tensors(x, k, self, other);
+     }).elementwise();
+    r.op(std::string(k.name) + ".Scalar", [k](Ctx& x, Value self, Scalar other) {
+       return compare_number(x, k, self, other);
+     }).elementwise();
+  }
+  for (const Logical& k : kLogicals) {
+    r.op(k.name, [k](Ctx& x, Value self, Value other) {
+       const auto [p, q] = x.broadcast_all(DType::kBool, self, other);
+       return x.b.binary(k.op, p, q);
+     }).elementwise();
+  }
+  r.op("aten::logical_not", [](Ctx& x, Value self) {
+     return x.b.logical_not(x.convert(self, DType::kBool));
+   }).elementwise();
+  r.op("aten::isnan", [](Ctx& x, Value self) { return x.is_nan(self); }).elementwise();
+  r.op("aten::isinf", [](Ctx& x, Value self) {
+     const DType t = self.dtype();
+     if (hlo::is_integral(t)) return x.zeros({DType::kBool, self.dims()});
+     if (!hlo::is_complex(t)) return x.b.compare(Cmp::kEq, abs(x, self), infinity_like(x, self));
+     const Value re = abs(x, x.b.real(self)), im = abs(x, x.b.imag(self));
+     const Value inf = infinity_like(x, re);
+     return x.b.logical_or(x.b.compare(Cmp::kEq, re, inf), x.b.compare(Cmp::kEq, im, inf));
+   }).elementwise();
+  r.op("aten::isposinf", [](Ctx& x, Value self) { return is_infinity(x, self, false, "isposinf"); }).elementwise();
+  r.op("aten::isneginf", [](Ctx& x, Value self) { return is_infinity(x, self, true, "isneginf"); }).elementwise();
+}
+
+}  // namespace tpu::aten
