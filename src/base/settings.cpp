@@ -24,6 +24,8 @@ constexpr Setting kTable[] = {
      "path of a PJRT plugin library to use instead of the one that would be found"},
     {"cpu_device_count", "TORCH_TPU_CPU_DEVICE_COUNT", kInt, "1", "",
      "devices that the CPU plugin offers"},
+    {"memory_limit", "TORCH_TPU_MEMORY_LIMIT", kBytes, "0", "",
+     "device memory in bytes that may be used; 0 is all of it (on the CPU plugin: the host memory)"},
     {"xla_options", "TORCH_TPU_XLA_OPTIONS", kString, "", "",
      "compile options for every program, key=value separated by blanks"},
     // How eager code runs.

@@ -40,6 +40,12 @@ inline void report(const char* file, int line, const std::string& text) {
   ++failures();
   std::fprintf(stderr, "%s:%d: %s\n", file, line, text.c_str());
 }
+template <class A, class B>
+void expect_equal(const A& a, const B& b, const char* a_text, const char* b_text, const char* file,
+                  int line) {
+  if (a == b) return;
+  report(file, line, cat(a_text, " is ", a, ", expected ", b_text, " = ", b));
+}
 inline int run(int argc, char** argv) {
   std::string filter;
   for (int i = 1; i < argc; ++i) {
@@ -86,14 +92,7 @@ __attribute__((weak)) int main(int argc, char** argv) { return tpu::test::run(ar
 #define EXPECT_TRUE(condition) \
   ((condition) ? void() : ::tpu::test::report(__FILE__, __LINE__, "expected " #condition))
 
-#define EXPECT_EQ(a, b)                                                                  \
-  do {                                                                                   \
-    const auto& left_ = (a);                                                             \
-    const auto& right_ = (b);                                                            \
-    if (!(left_ == right_))                                                              \
-      ::tpu::test::report(__FILE__, __LINE__,                                            \
-                          ::tpu::cat(#a " is ", left_, ", expected " #b " = ", right_)); \
-  } while (false)
+#define EXPECT_EQ(a, b) ::tpu::test::expect_equal((a), (b), #a, #b, __FILE__, __LINE__)
 
 // The expression must throw, and the message must contain `part`.
 #define EXPECT_THROW_MSG(expression, part)                                                \

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/log.h"
 #include "pjrt/api_newer.h"
 
 namespace tpu::pjrt {
@@ -198,8 +199,8 @@ std::shared_ptr<const Api> Api::load(const std::string& path) {
   TPU_CHECK(stat(path.c_str(), &info) == 0, ErrorKind::kDevice, "the plugin library ", path,
             " cannot be found: ", std::strerror(errno));
   if (const char* flags = std::getenv("XLA_FLAGS")) check_xla_flags(path, flags);
-  // The plugins write information and warnings to stderr when a client is created.
-  setenv("TF_CPP_MIN_LOG_LEVEL", "2", /*overwrite=*/0);
+  // The plugins write to stderr when a client is created, and every error that a call returns once more.
+  if (!log_enabled(LogLevel::kDebug)) setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
 
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TPU_CHECK(library != nullptr, ErrorKind::kDevice, "the plugin library ", path,

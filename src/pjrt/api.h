@@ -96,8 +96,8 @@ constexpr std::string_view function_name() {
 class Api {
  public:
   // Loads the library, checks its version and runs PJRT_Plugin_Initialize unless that was done before in this
-  // process. Quiets the plugin's own log (TF_CPP_MIN_LOG_LEVEL) unless the variable is set, and refuses flags in
-  // XLA_FLAGS that the plugin does not know, since those would end the process.
+  // process. Silences the plugin's own log (TF_CPP_MIN_LOG_LEVEL=3) unless that variable is set or our log level is
+  // debug. Refuses flags in XLA_FLAGS that the plugin does not know, since those would end the process.
   static std::shared_ptr<const Api> load(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -156,7 +156,7 @@ Executable Client::deserialize(std::string_view serialized) const {
   args.serialized_executable = payload.data();
   args.serialized_executable_size = payload.size();
   api_->call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(args);
-  return {*api_, args.loaded_executable, identity()};
+  return {*api_, args.loaded_executable, identity(), /*deserialized=*/true};
 }
 
 CompileOptions Client::fast_options(CompileOptions options) const {

@@ -43,7 +43,8 @@ enum class ElementType : uint8_t {
 std::string_view to_string(ElementType type);
 // Bits of one element on the device; 0 for kInvalid and kToken.
 int bit_width(ElementType type);
-// Bytes of one element in host memory: types below 8 bits take a whole byte there.
+// Bytes of one element in host memory. Types below 8 bits take a whole byte there: its low bits hold the value, the
+// others are anything.
 int host_size_bytes(ElementType type);
 
 }  // namespace tpu::pjrt

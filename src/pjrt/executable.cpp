@@ -150,16 +150,20 @@ std::optional<std::string> Compiled::compile_options() const {
 }
 
 std::string Compiled::serialize() const {
+  TPU_CHECK(!deserialized_, ErrorKind::kInternal,
+            "a deserialized program cannot be serialized again; keep the bytes it was loaded from");
   const auto args = TPU_ASK(Serialize);
   std::string out = wrap_serialized(identity_, {args.serialized_bytes, args.serialized_bytes_size});
   args.serialized_executable_deleter(args.serialized_executable);
   return out;
 }
 
-Executable::Executable(const Api& api, PJRT_LoadedExecutable* handle, Hash128 identity)
+Executable::Executable(const Api& api, PJRT_LoadedExecutable* handle, Hash128 identity,
+                       bool deserialized)
     : loaded_(api, handle) {
   // Not in the list above: when this throws, loaded_ already owns the handle.
   static_cast<Compiled&>(*this) = Compiled(api, program_of(api, handle), identity);
+  deserialized_ = deserialized;
 }
 
 Event Executable::execute(const Launch& launch) const {

@@ -28,6 +28,7 @@ class Compiled {
   Compiled() = default;
   Compiled(const Api& api, PJRT_Executable* handle, Hash128 identity);
 
+  const Api& api() const { return program_.api(); }
   // Per device.
   size_t num_outputs() const { return num_outputs_; }
   std::vector<OutputType> output_types() const;
@@ -48,13 +49,15 @@ class Compiled {
   std::optional<Program> optimized_program() const;
   // Serialized CompileOptionsProto with every default filled in (API 0.87 and newer).
   std::optional<std::string> compile_options() const;
-  // For Client::deserialize of the same plugin build and kind of processor; others refuse it.
+  // For Client::deserialize of the same plugin build and kind of processor; others refuse it. Not for a program
+  // that was itself deserialized: the CPU plugins then write one that loads but lacks its code.
   std::string serialize() const;
 
  protected:
   Owned<PJRT_Executable> program_;
   Hash128 identity_;
   size_t num_outputs_ = 0;
+  bool deserialized_ = false;
 };
 
 // One launch on one device. Spans must stay alive during the call only.
@@ -70,7 +73,8 @@ struct Launch {
 class Executable : public Compiled {
  public:
   Executable() = default;
-  Executable(const Api& api, PJRT_LoadedExecutable* handle, Hash128 identity);
+  Executable(const Api& api, PJRT_LoadedExecutable* handle, Hash128 identity,
+             bool deserialized = false);
 
   // Runs on one device. The event is empty unless asked for; waiting for the outputs does not need it.
   // On an error the outputs are null and no argument was consumed unless the message says so.
