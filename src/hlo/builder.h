@@ -3,9 +3,9 @@
 // Every method checks its operands against the constraints of the StableHLO specification (cited in
 // infer.cpp), infers the result type and appends one instruction to the current block, so that text
 // and types cannot disagree and a malformed program never reaches a plugin. A failed check throws
-// tpu::Error{kInvalid}. Methods that would change nothing (convert to the same type, transpose by the
-// identity, ...) give their operand back. Dims are non-negative and already normalised: negative
-// axes and broadcasting are ops/context.h's business.
+// tpu::Error{kInvalid}. Methods that would change nothing (convert to the same type, transpose by
+// the identity, ...) give their operand back. Dims are non-negative and already normalised:
+// negative axes and broadcasting are ops/context.h's business.
 #pragma once
 #include <complex>
 #include <cstdint>
@@ -42,7 +42,8 @@ struct ConvDims {
   Dims output_spatial = {};
 };
 struct ConvWindow {
-  Dims strides = {}, pad_low = {}, pad_high = {}, lhs_dilation = {}, rhs_dilation = {};  // empty: ones, zeros
+  // Empty: ones, for padding zeros.
+  Dims strides = {}, pad_low = {}, pad_high = {}, lhs_dilation = {}, rhs_dilation = {};
   std::vector<bool> reversal = {};  // empty: none
   int64_t feature_groups = 1, batch_groups = 1;
 };
@@ -88,11 +89,11 @@ class Builder {
   void set_location(std::string text);
 
   // Constants. A number is converted to the element type as a C++ cast would; NaN and inf are kept.
-  Value constant(DType t, double v);                       // rank 0
-  Value constant(DType t, int64_t v);                      // rank 0, exact 64-bit
+  Value constant(DType t, double v);   // rank 0
+  Value constant(DType t, int64_t v);  // rank 0, exact 64-bit
   Value constant(DType t, int v) { return constant(t, static_cast<int64_t>(v)); }
-  Value constant(DType t, std::complex<double> v);         // rank 0
-  Value splat(Type t, double v);                           // one number everywhere
+  Value constant(DType t, std::complex<double> v);  // rank 0
+  Value splat(Type t, double v);                    // one number everywhere
   Value splat(Type t, int64_t v);
   Value splat(Type t, int v) { return splat(std::move(t), static_cast<int64_t>(v)); }
   Value constant_ints(std::span<const int64_t> values, Type t);  // row-major, integer or bool type
@@ -103,7 +104,8 @@ class Builder {
   Value max_value(DType t);
 
   // Elementwise. Operands have one type.
-  Value unary(Op op, Value x);  // result type = operand type; kIsInf.. give bool; kAbs of complex gives real
+  // The result has the operand's type, but kIsInf.. give bool and kAbs of complex gives real.
+  Value unary(Op op, Value x);
   Value binary(Op op, Value a, Value b);
   Value add(Value a, Value b) { return binary(Op::kAdd, a, b); }
   Value sub(Value a, Value b) { return binary(Op::kSubtract, a, b); }
@@ -115,7 +117,8 @@ class Builder {
   Value logical_or(Value a, Value b) { return binary(Op::kOr, a, b); }
   Value logical_not(Value x) { return unary(Op::kNot, x); }
   Value neg(Value x) { return unary(Op::kNegate, x); }
-  // Comparison type is chosen from the element type (FLOAT, SIGNED, UNSIGNED); total order on request.
+  // Comparison type follows from the element type (FLOAT, SIGNED, UNSIGNED); total order on
+  // request.
   Value compare(Cmp c, Value a, Value b, bool total_order = false);
   Value select(Value pred, Value on_true, Value on_false);  // pred: bool, same dims or rank 0
   Value clamp(Value low, Value x, Value high);              // bounds: same type or rank 0
@@ -135,32 +138,39 @@ class Builder {
   Value reverse(Value x, const Dims& dims);
   Value slice(Value x, const Dims& starts, const Dims& limits, const Dims& strides = {});
   Value slice_dim(Value x, int64_t dim, int64_t start, int64_t limit, int64_t stride = 1);
-  Value dynamic_slice(Value x, const Values& starts, const Dims& sizes);  // starts: rank-0 integers of one type
+  // Starts are rank-0 integers of one type, clamped so that the slice fits.
+  Value dynamic_slice(Value x, const Values& starts, const Dims& sizes);
   Value dynamic_update_slice(Value x, Value update, const Values& starts);
   Value pad(Value x, Value value, const Dims& low, const Dims& high, const Dims& interior = {});
   Value concatenate(const Values& values, int64_t dim);
 
   // Contraction. Result dims: batch, lhs free, rhs free. `result` may be wider than the operands.
   Value dot_general(Value a, Value b, const DotDims& d, Precision p, DType result);
-  Value convolution(Value lhs, Value rhs, const ConvDims& d, const ConvWindow& w, Precision p, DType result);
+  Value convolution(Value lhs, Value rhs, const ConvDims& d, const ConvWindow& w, Precision p,
+                    DType result);
 
   // Regions. The short form applies one binary op.
   Values reduce(const Values& inputs, const Values& inits, const Dims& dims, const Region& body);
   Value reduce(Value x, Value init, const Dims& dims, Op op);
-  Values reduce_window(const Values& inputs, const Values& inits, const ReduceWindow& w, const Region& body);
+  Values reduce_window(const Values& inputs, const Values& inits, const ReduceWindow& w,
+                       const Region& body);
   Value reduce_window(Value x, Value init, const ReduceWindow& w, Op op);
   // select: two scalars -> bool; scatter: two scalars -> scalar.
-  Value select_and_scatter(Value x, Value source, Value init, const ReduceWindow& w, Cmp select, Op scatter);
+  Value select_and_scatter(Value x, Value source, Value init, const ReduceWindow& w, Cmp select,
+                           Op scatter);
   // Comparator gets (a0, b0, a1, b1, ...), returns one bool.
   Values sort(const Values& inputs, int64_t dim, bool stable, const Region& comparator);
-  Value gather(Value x, Value indices, const GatherDims& d, const Dims& slice_sizes, bool sorted = false);
+  Value gather(Value x, Value indices, const GatherDims& d, const Dims& slice_sizes,
+               bool sorted = false);
   // Body gets (current..., update...), returns the new values.
-  Values scatter(const Values& inputs, Value indices, const Values& updates, const ScatterDims& d, const Region& body,
-                 bool sorted = false, bool unique = false);
-  Value scatter(Value x, Value indices, Value updates, const ScatterDims& d, std::optional<Op> op,  // nullopt: overwrite
+  Values scatter(const Values& inputs, Value indices, const Values& updates, const ScatterDims& d,
+                 const Region& body, bool sorted = false, bool unique = false);
+  // Without an op the update overwrites.
+  Value scatter(Value x, Value indices, Value updates, const ScatterDims& d, std::optional<Op> op,
                 bool sorted = false, bool unique = false);
   Values while_loop(const Values& init, const Region& cond, const Region& body);
-  Values if_else(Value pred, const Region& on_true, const Region& on_false);  // regions without arguments
+  // Regions without arguments.
+  Values if_else(Value pred, const Region& on_true, const Region& on_false);
   // Runs branches[index], the last one for an index out of range; regions without arguments.
   Values switch_case(Value index, const std::vector<Region>& branches);
   Values top_k(Value x, int64_t k);  // along the last dim: values, int32 indices
@@ -168,7 +178,8 @@ class Builder {
   // Linear algebra, FFT, random.
   Value cholesky(Value a, bool lower);
   // op(a) x = b (left) or x op(a) = b; transpose: 'N', 'T', 'C'.
-  Value triangular_solve(Value a, Value b, bool left, bool lower, bool unit_diagonal, char transpose);
+  Value triangular_solve(Value a, Value b, bool left, bool lower, bool unit_diagonal,
+                         char transpose);
   Value fft(Value x, FftKind kind, const Dims& lengths);
   // state: ui64[2 or 3]; gives {new state, random bits of type t (an unsigned integer type)}.
   std::pair<Value, Value> rng_bit_generator(RngAlgorithm a, Value state, Type t);
@@ -176,9 +187,9 @@ class Builder {
   using Attributes = std::vector<std::pair<const char*, Attribute>>;
   // The configuration is a dictionary ({factor = 3.0 : f32}) for api_version 4, else any text. More
   // attributes (layouts, aliases, mhlo.frontend_attributes) may follow.
-  Values custom_call(std::string_view target, const Values& operands, const std::vector<Type>& results,
-                     std::string backend_config_text = "", bool has_side_effect = false, int api_version = 4,
-                     Attributes more = {});
+  Values custom_call(std::string_view target, const Values& operands,
+                     const std::vector<Type>& results, std::string backend_config_text = "",
+                     bool has_side_effect = false, int api_version = 4, Attributes more = {});
   Values optimization_barrier(const Values& values);
 
   // Collectives.
@@ -188,7 +199,8 @@ class Builder {
   // Splits dim `split_dim` among the group and joins what arrives along `concat_dim`.
   Value all_to_all(Value x, int64_t split_dim, int64_t concat_dim, const Groups& groups);
   // Who receives from nobody gets zeros.
-  Value collective_permute(Value x, const std::vector<std::pair<int64_t, int64_t>>& source_target_pairs,
+  Value collective_permute(Value x,
+                           const std::vector<std::pair<int64_t, int64_t>>& source_target_pairs,
                            int64_t channel = 0);
   Value replica_id();    // rank 0, uint32
   Value partition_id();  // rank 0, uint32
@@ -214,7 +226,7 @@ class Builder {
   Function& f_;
   Block* block_;
   int32_t location_ = -1;
-  int32_t first_visible_ = 0;                        // values before this one are outside a closed body
+  int32_t first_visible_ = 0;  // values before this one are outside a closed body
   std::vector<std::pair<int32_t, int32_t>> closed_;  // values of finished regions: [first, last)
 };
 

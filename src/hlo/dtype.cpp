@@ -116,8 +116,7 @@ double float_max(DType t) { return bits_to_double(t, largest_magnitude(float_inf
 uint64_t float_to_bits(DType t, double v) {
   if (t == DType::kF64) return std::bit_cast<uint64_t>(v);
   const Info& f = float_info(t);
-  const uint64_t sign =
-      f.special != Special::kScale && std::signbit(v) ? magnitude_mask(f) + 1 : 0;
+  const uint64_t sign = f.special != Special::kScale && std::signbit(v) ? magnitude_mask(f) + 1 : 0;
   if (std::isnan(v)) return nan_bits(f, sign);
   if (f.special == Special::kScale) {
     if (v < 0) return nan_bits(f, 0);
@@ -127,9 +126,9 @@ uint64_t float_to_bits(DType t, double v) {
   if (std::isinf(v)) {
     magnitude = largest_magnitude(f) + 1;
   } else if (v != 0) {
-    // In units of the last place the value is a small number that rounds to nearest even; adding the
-    // exponent above it lets a carry reach the exponent by itself. Subnormals share the smallest
-    // exponent.
+    // In units of the last place the value is a small number that rounds to nearest even; adding
+    // the exponent above it lets a carry reach the exponent by itself. Subnormals share the
+    // smallest exponent.
     const bool has_subnormals = f.special != Special::kScale;
     const int smallest = (has_subnormals ? 1 : 0) - f.bias;
     const int exponent = std::max(std::ilogb(v), smallest);

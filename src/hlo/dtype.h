@@ -67,8 +67,8 @@ int64_t integer_max(DType t);
 double float_max(DType t);
 
 // The bit pattern of v in real floating type t, rounded to nearest even. Too large a value becomes
-// what the type has: inf, else NaN. float8_e8m0fnu has neither sign nor zero: zero gives its smallest
-// value, a negative number NaN.
+// what the type has: inf, else NaN. float8_e8m0fnu has neither sign nor zero: zero gives its
+// smallest value, a negative number NaN.
 uint64_t float_to_bits(DType t, double v);
 double bits_to_double(DType t, uint64_t bits);
 

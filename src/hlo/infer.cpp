@@ -28,7 +28,9 @@ Class class_of(DType t) {
   return is_float(t) ? kFloating : kComplexNumber;
 }
 
-// What an elementwise op takes: the tables of inputs in the specification, for CHLO its ODS.
+// What an elementwise op takes: the tables of inputs in the specification, for CHLO its ODS. Some
+// take complex numbers there that XLA refuses (bessel_i1e, cbrt; on TPU maximum, minimum) or
+// crashes on (remainder).
 uint8_t accepted_classes(Op op) {
   switch (op) {
     case Op::kAbs:
@@ -37,6 +39,8 @@ uint8_t accepted_classes(Op op) {
     case Op::kNot: return kBits;
     case Op::kCountLeadingZeros:
     case Op::kPopulationCount: return kAnyInteger;
+    case Op::kBesselI1e:
+    case Op::kCbrt:
     case Op::kCeil:
     case Op::kFloor:
     case Op::kRoundNearestAfz:
@@ -55,15 +59,15 @@ uint8_t accepted_classes(Op op) {
     case Op::kIsFinite:
     case Op::kReducePrecision: return kFloating;
     case Op::kAdd:
-    case Op::kMaximum:
-    case Op::kMinimum:
     case Op::kMultiply: return kAny;
+    case Op::kMaximum:
+    case Op::kMinimum: return kBits | kFloating;
     case Op::kAnd:
     case Op::kOr:
     case Op::kXor: return kBits;
+    case Op::kRemainder: return kAnyInteger | kFloating;
     case Op::kDivide:
     case Op::kPower:
-    case Op::kRemainder:
     case Op::kSubtract: return kNumber;
     case Op::kShiftLeft:
     case Op::kShiftRightArithmetic:
@@ -73,7 +77,8 @@ uint8_t accepted_classes(Op op) {
 }
 
 void check_class(Op op, const Type& x, uint8_t accepted) {
-  if ((class_of(x.dtype) & accepted) != 0) [[likely]] return;
+  if ((class_of(x.dtype) & accepted) != 0) [[likely]]
+    return;
   std::vector<std::string_view> names;
   if ((accepted & kBoolean) != 0) names.emplace_back("bool");
   if ((accepted & kAnyInteger) == kAnyInteger) {
@@ -120,8 +125,8 @@ Type binary(Op op, const Type& a, const Type& b) {
 // compare (C1-C3). Only equality is defined for complex numbers.
 Type compare(Cmp c, const Type& a, const Type& b, bool total_order) {
   check_same(Op::kCompare, "operands", a, b);
-  TPU_CHECK(!is_complex(a.dtype) || c == Cmp::kEq || c == Cmp::kNe, Op::kCompare,
-            " cannot order ", a, ": complex numbers have no order; compare abs() or real parts");
+  TPU_CHECK(!is_complex(a.dtype) || c == Cmp::kEq || c == Cmp::kNe, Op::kCompare, " cannot order ",
+            a, ": complex numbers have no order; compare abs() or real parts");
   TPU_CHECK(!total_order || is_float(a.dtype), Op::kCompare, " has a total order for floating ",
             "elements only, got ", a, "; compare without it");
   return {DType::kBool, a.dims};
@@ -131,15 +136,15 @@ Type compare(Cmp c, const Type& a, const Type& b, bool total_order) {
 Type select(const Type& pred, const Type& on_true, const Type& on_false) {
   check_is_bool(Op::kSelect, "predicate", pred);
   check_same(Op::kSelect, "branches", on_true, on_false);
-  TPU_CHECK(pred.rank() == 0 || pred.dims == on_true.dims, Op::kSelect, " has a predicate of sizes ",
-            pred.dims, " for values of sizes ", on_true.dims, "; broadcast the predicate");
+  TPU_CHECK(pred.rank() == 0 || pred.dims == on_true.dims, Op::kSelect,
+            " has a predicate of sizes ", pred.dims, " for values of sizes ", on_true.dims,
+            "; broadcast the predicate");
   return on_true;
 }
 
-// clamp (C1-C4).
+// clamp (C1-C4). XLA has none for bool on TPU.
 Type clamp(const Type& low, const Type& x, const Type& high) {
-  TPU_CHECK(!is_complex(x.dtype), Op::kClamp, " cannot order ", x,
-            ": complex numbers have no order; clamp real and imaginary part");
+  check_class(Op::kClamp, x, kAnyInteger | kFloating);
   for (const Type* bound : {&low, &high}) {
     check_same_dtype(Op::kClamp, "bounds and operand", bound->dtype, x.dtype);
     TPU_CHECK(bound->rank() == 0 || bound->dims == x.dims, Op::kClamp, " has a bound of sizes ",
@@ -172,8 +177,8 @@ Type bitcast_convert(const Type& x, Type to) {
               "of ", to_size / from_size, " to make ", to.dtype, " from ", x, "; reshape it");
     expected.pop_back();
   }
-  TPU_CHECK(to.dims == expected, kOp, " of ", x, " to ", to.dtype, " has sizes ", expected, ", not ",
-            to.dims, "; reshape the result");
+  TPU_CHECK(to.dims == expected, kOp, " of ", x, " to ", to.dtype, " has sizes ", expected,
+            ", not ", to.dims, "; reshape the result");
   return to;
 }
 
@@ -317,7 +322,8 @@ Type dynamic_update_slice(const Type& x, const Type& update, const TypeRefs& sta
 }
 
 // pad (C1-C4).
-Type pad(const Type& x, const Type& value, const Dims& low, const Dims& high, const Dims& interior) {
+Type pad(const Type& x, const Type& value, const Dims& low, const Dims& high,
+         const Dims& interior) {
   constexpr Op kOp = Op::kPad;
   TPU_CHECK(value.rank() == 0, kOp, " needs a rank-0 padding value, got ", value, "; reshape it");
   check_same_dtype(kOp, "operand and padding value", x.dtype, value.dtype);
@@ -388,8 +394,8 @@ Type triangular_solve(const Type& a, const Type& b, bool left, char transpose) {
   check_same_dtype(kOp, "matrix and right side", a.dtype, b.dtype);
   TPU_CHECK(transpose == 'N' || transpose == 'T' || transpose == 'C', ErrorKind::kInternal, kOp,
             " has a transpose of '", transpose, "'; use N, T or C");
-  const bool same_batch = a.rank() == b.rank() &&
-                          std::equal(a.dims.begin(), a.dims.end() - 2, b.dims.begin());
+  const bool same_batch =
+      a.rank() == b.rank() && std::equal(a.dims.begin(), a.dims.end() - 2, b.dims.begin());
   TPU_CHECK(same_batch, kOp, " needs one batch for both operands, got ", a, " and ", b,
             "; broadcast one of them");
   const int64_t size = b.dims[b.dims.size() - (left ? 2 : 1)];
@@ -405,7 +411,8 @@ Type fft(const Type& x, FftKind kind, const Dims& lengths) {
             " takes 1 to 3 dimensions of the operand's ", x.rank(), ", got lengths ", lengths,
             "; transform in several steps");
   const bool from_real = kind == FftKind::kRfft;
-  const bool fits = from_real ? x.dtype == DType::kF32 || x.dtype == DType::kF64 : is_complex(x.dtype);
+  const bool fits =
+      from_real ? x.dtype == DType::kF32 || x.dtype == DType::kF64 : is_complex(x.dtype);
   TPU_CHECK(fits, kOp, " of this kind takes ", from_real ? "float32 or float64" : "complex",
             " elements, got ", x, "; convert the operand");
   Type result = x;
@@ -414,8 +421,8 @@ Type fft(const Type& x, FftKind kind, const Dims& lengths) {
     const bool last = i + 1 == lengths.size();
     const int64_t half = lengths[i] == 0 ? 0 : lengths[i] / 2 + 1;
     const int64_t need = kind == FftKind::kIrfft && last ? half : lengths[i];
-    TPU_CHECK(lengths[i] >= 0 && x.dims[first + i] == need, kOp, " of lengths ", lengths,
-              " needs ", need, " elements in dimension ", first + i, ", got ", x.dims[first + i],
+    TPU_CHECK(lengths[i] >= 0 && x.dims[first + i] == need, kOp, " of lengths ", lengths, " needs ",
+              need, " elements in dimension ", first + i, ", got ", x.dims[first + i],
               "; slice or pad the operand");
     if (from_real && last) result.dims[first + i] = half;
     if (kind == FftKind::kIrfft && last) result.dims[first + i] = lengths[i];
@@ -429,8 +436,8 @@ Type fft(const Type& x, FftKind kind, const Dims& lengths) {
 Type rng_bit_generator(RngAlgorithm algorithm, const Type& state, Type bits) {
   constexpr Op kOp = Op::kRngBitGenerator;
   const bool two = state.dims == Dims{2}, three = state.dims == Dims{3};
-  TPU_CHECK(state.dtype == DType::kU64 && (two || (three && algorithm != RngAlgorithm::kThreeFry)), kOp,
-            " needs a uint64 state of ", algorithm == RngAlgorithm::kThreeFry ? "2" : "2 or 3",
+  TPU_CHECK(state.dtype == DType::kU64 && (two || (three && algorithm != RngAlgorithm::kThreeFry)),
+            kOp, " needs a uint64 state of ", algorithm == RngAlgorithm::kThreeFry ? "2" : "2 or 3",
             " elements, got ", state, "; convert the generator's state");
   TPU_CHECK(is_unsigned(bits.dtype), kOp, " makes unsigned integers, not ", bits,
             "; convert the bits");

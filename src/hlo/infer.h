@@ -1,9 +1,9 @@
 // Type rules: operand types and attributes in, result type out; pure functions that know no values.
 //
-// Each rule checks the constraints that the StableHLO specification gives its op, cited as (C1), (C2), ...
-// in infer*.cpp, and throws tpu::Error{kInvalid} where one does not hold. Optional lists (strides,
-// dilations, padding) may be empty: ones, or zeros for padding. Shapes of regions are checked by
-// `region_results`, their parameters are the builder's business.
+// Each rule checks the constraints that the StableHLO specification gives its op, cited as (C1),
+// (C2), ... in infer*.cpp, and throws tpu::Error{kInvalid} where one does not hold. Optional lists
+// (strides, dilations, padding) may be empty: ones, or zeros for padding. Shapes of regions are
+// checked by `region_results`, their parameters are the builder's business.
 #pragma once
 #include <optional>
 #include <vector>

@@ -132,16 +132,16 @@ Type convolution(const Type& lhs, const Type& rhs, const ConvDims& d, const Conv
   const int64_t batch = dim(lhs, d.input_batch), features = dim(lhs, d.input_feature);
   const int64_t kernel_in = dim(rhs, d.kernel_input_feature);
   const int64_t kernel_out = dim(rhs, d.kernel_output_feature);
-  TPU_CHECK(w.feature_groups > 0 && w.batch_groups > 0 &&
-                (w.feature_groups == 1 || w.batch_groups == 1),
-            kOp, " has ", w.feature_groups, " feature groups and ", w.batch_groups,
-            " batch groups; one of them must be 1, the other positive");
+  TPU_CHECK(
+      w.feature_groups > 0 && w.batch_groups > 0 && (w.feature_groups == 1 || w.batch_groups == 1),
+      kOp, " has ", w.feature_groups, " feature groups and ", w.batch_groups,
+      " batch groups; one of them must be 1, the other positive");
   TPU_CHECK(batch % w.batch_groups == 0 && kernel_out % w.batch_groups == 0, "batch ", batch,
             " and output channels ", kernel_out, " do not divide by ", w.batch_groups,
             " batch groups; change the group count");
   TPU_CHECK(features % w.feature_groups == 0 && kernel_out % w.feature_groups == 0,
-            "input channels ", features, " and output channels ", kernel_out,
-            " do not divide by ", w.feature_groups, " groups; change the group count");
+            "input channels ", features, " and output channels ", kernel_out, " do not divide by ",
+            w.feature_groups, " groups; change the group count");
   TPU_CHECK(kernel_in == features / w.feature_groups, "the kernel takes ", kernel_in,
             " input channels, the input has ", features, " in ", w.feature_groups,
             " groups; check the kernel's shape");
@@ -192,13 +192,14 @@ std::vector<Type> reduce_window(const TypeRefs& inputs, const TypeRefs& inits,
 }
 
 // select_and_scatter (C1-C8, C11-C12).
-Type select_and_scatter(const Type& x, const Type& source, const Type& init, const ReduceWindow& w) {
+Type select_and_scatter(const Type& x, const Type& source, const Type& init,
+                        const ReduceWindow& w) {
   constexpr Op kOp = Op::kSelectAndScatter;
   TPU_CHECK(w.base_dilation.empty() && w.window_dilation.empty(), kOp,
             " has no dilations; dilate the operand first");
   const Type windows = reduce_window({&x}, {&init}, w)[0];
-  TPU_CHECK(source == windows, kOp, " needs one source element for each window, ", windows, ", got ",
-            source, "; check the window");
+  TPU_CHECK(source == windows, kOp, " needs one source element for each window, ", windows,
+            ", got ", source, "; check the window");
   return x;
 }
 
@@ -232,17 +233,18 @@ namespace {
 
 // What gather and scatter share: how an index vector picks a position of `x`.
 struct IndexNumbers {
-  const Dims& window_dims;     // offset_dims, update_window_dims
-  const Dims& dropped_dims;    // collapsed_slice_dims, inserted_window_dims
+  const Dims& window_dims;   // offset_dims, update_window_dims
+  const Dims& dropped_dims;  // collapsed_slice_dims, inserted_window_dims
   const Dims& operand_batch;
   const Dims& index_batch;
-  const Dims& index_map;       // start_index_map, scatter_dims_to_operand_dims
+  const Dims& index_map;  // start_index_map, scatter_dims_to_operand_dims
   int64_t index_vector_dim;
 };
 
 // gather (C1-C8, C10-C11, C13-C19), scatter (C2, C7-C22).
 void check_index_numbers(Op op, const Type& x, const Type& indices, const IndexNumbers& n) {
-  TPU_CHECK(is_integer(indices.dtype), op, " needs integer indices, got ", indices, "; convert them");
+  TPU_CHECK(is_integer(indices.dtype), op, " needs integer indices, got ", indices,
+            "; convert them");
   TPU_CHECK(x.dims.size() == n.window_dims.size() + n.dropped_dims.size() + n.operand_batch.size(),
             op, " names ", n.window_dims.size() + n.dropped_dims.size() + n.operand_batch.size(),
             " dimensions (window ", n.window_dims, ", dropped ", n.dropped_dims, ", batch ",
@@ -251,8 +253,9 @@ void check_index_numbers(Op op, const Type& x, const Type& indices, const IndexN
             " has index vectors in dimension ", n.index_vector_dim, " of ", indices, "; use 0 to ",
             indices.rank());
   const int64_t length = n.index_vector_dim < indices.rank() ? dim(indices, n.index_vector_dim) : 1;
-  TPU_CHECK(static_cast<int64_t>(n.index_map.size()) == length, op, " maps index vectors of length ",
-            length, " to dimensions ", n.index_map, "; give one for each entry");
+  TPU_CHECK(static_cast<int64_t>(n.index_map.size()) == length, op,
+            " maps index vectors of length ", length, " to dimensions ", n.index_map,
+            "; give one for each entry");
   check_unique(op, "window dimensions", n.window_dims);
   check_sorted(op, "window dimensions", n.window_dims);
   check_unique(op, "dropped and batch dimensions", joined(n.dropped_dims, n.operand_batch));
@@ -267,9 +270,9 @@ void check_index_numbers(Op op, const Type& x, const Type& indices, const IndexN
   TPU_CHECK(n.operand_batch.size() == n.index_batch.size(), op, " has batch dimensions ",
             n.operand_batch, " and ", n.index_batch, "; pair each with one of the other");
   for (size_t i = 0; i < n.operand_batch.size(); ++i) {
-    TPU_CHECK(dim(x, n.operand_batch[i]) == dim(indices, n.index_batch[i]), op,
-              " has batch sizes ", dim(x, n.operand_batch[i]), " and ",
-              dim(indices, n.index_batch[i]), "; broadcast the indices");
+    TPU_CHECK(dim(x, n.operand_batch[i]) == dim(indices, n.index_batch[i]), op, " has batch sizes ",
+              dim(x, n.operand_batch[i]), " and ", dim(indices, n.index_batch[i]),
+              "; broadcast the indices");
   }
   check_unique(op, "mapped and batch dimensions", joined(n.index_map, n.operand_batch));
   check_axes(op, "mapped dimensions", n.index_map, x.rank());
@@ -319,10 +322,10 @@ std::vector<Type> scatter(const TypeRefs& inputs, const Type& indices, const Typ
             plural(inputs.size(), "operand"), " and ", plural(updates.size(), "update"),
             "; give one for each");
   const Type& x = *inputs[0];
-  check_index_numbers(kOp, x, indices,
-                      {d.update_window_dims, d.inserted_window_dims, d.input_batching_dims,
-                       d.scatter_indices_batching_dims, d.scatter_dims_to_operand_dims,
-                       d.index_vector_dim});
+  check_index_numbers(
+      kOp, x, indices,
+      {d.update_window_dims, d.inserted_window_dims, d.input_batching_dims,
+       d.scatter_indices_batching_dims, d.scatter_dims_to_operand_dims, d.index_vector_dim});
   const Type& update = *updates[0];
   check_axes(kOp, "window dimensions", d.update_window_dims, update.rank());
   Dims window;
@@ -420,7 +423,8 @@ void source_target_pairs(const std::vector<std::pair<int64_t, int64_t>>& pairs) 
   check_unique(kOp, "targets", targets);
 }
 
-// reduce (C6), reduce_window (C13), scatter (C23), sort (C5), while (C1-C2), if (C2), case (C3), ...
+// reduce (C6), reduce_window (C13), scatter (C23), sort (C5), while (C1-C2), if (C2), case (C3),
+// ...
 void region_results(Op op, std::string_view what, const std::vector<Type>& got,
                     const std::vector<Type>& expected) {
   TPU_CHECK(got.size() == expected.size(), "the ", what, " of ", op, " gives ",

@@ -54,7 +54,8 @@ void append_float_bits(std::string& out, DType t, uint64_t bits) {
   append_hex(out, bits, size_bytes(t));
 }
 
-void append_nested(std::string& out, const Type& t, size_t axis, std::span<const Element> elements) {
+void append_nested(std::string& out, const Type& t, size_t axis,
+                   std::span<const Element> elements) {
   if (axis == t.dims.size()) return append_element(out, t.dtype, elements[0]);
   out += '[';
   const size_t count = static_cast<size_t>(t.dims[axis]), stride = elements.size() / count;
@@ -74,8 +75,8 @@ Element to_element(DType t, double v) {
   const double limit = is_unsigned(t) ? 0x1p64 : 0x1p63;
   TPU_CHECK(v >= -0x1p63 && v < limit, "the number ", v, " does not fit into ", t,
             "; use a floating type or a smaller number");
-  return {wrap(t, v < 0x1p63 ? static_cast<uint64_t>(static_cast<int64_t>(v))
-                             : static_cast<uint64_t>(v))};
+  return {wrap(
+      t, v < 0x1p63 ? static_cast<uint64_t>(static_cast<int64_t>(v)) : static_cast<uint64_t>(v))};
 }
 
 Element to_element(DType t, int64_t v) {
@@ -115,8 +116,9 @@ void append_element(std::string& out, DType t, Element e) {
 
 std::string dense(const Type& t, std::span<const Element> elements) {
   std::string out = "dense<";
-  const bool uniform =
-      !elements.empty() && std::ranges::all_of(elements, [&](const Element& e) { return e == elements[0]; });
+  const bool uniform = !elements.empty() && std::ranges::all_of(elements, [&](const Element& e) {
+    return e == elements[0];
+  });
   if (uniform) {
     append_element(out, t.dtype, elements[0]);
   } else if (!elements.empty()) {

@@ -16,8 +16,8 @@ struct Element {
   bool operator==(const Element&) const = default;
 };
 
-// As a C++ cast converts, but a value that an integer type cannot hold (NaN, inf, beyond 64 bits) is
-// refused; smaller integers wrap, bool is `v != 0`.
+// As a C++ cast converts, but a value that an integer type cannot hold (NaN, inf, beyond 64 bits)
+// is refused; smaller integers wrap, bool is `v != 0`.
 Element to_element(DType t, double v);
 Element to_element(DType t, int64_t v);
 Element to_element(DType t, std::complex<double> v);  // a real type takes no imaginary part

@@ -173,7 +173,7 @@ class Printer {
 
   void block(const Block& b, std::string_view terminator, int depth) {
     if (!b.arguments.empty()) {
-      indent(depth);
+      indent(depth - 1);
       out_ += "^bb0(";
       list(b.arguments, [&](int32_t id) {
         value(id);

@@ -7,7 +7,7 @@
 namespace tpu::hlo {
 
 struct PrintOptions {
-  bool locations = true;       // loc("...") after instructions that have one
+  bool locations = true;  // loc("...") after instructions that have one
   std::string module_name = "torch_tpu";
   int64_t num_replicas = 1;
   int64_t num_partitions = 1;

@@ -1,5 +1,5 @@
-// Writes one module for each builder method and representative element types into the directory that
-// is the program's first argument; tests/hlo/test_verify.py has them parsed, verified and run.
+// Writes one module for each builder method and representative element types into the directory
+// that is the program's first argument; tests/hlo/test_verify.py has them parsed, verified and run.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -77,13 +77,15 @@ void constants() {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   for (const DType t : all_dtypes()) {
     sample(cat("constant_", mlir_name(t)), {}, [&](Builder& b, const Values&) {
-      Values v{b.constant(t, 1), b.constant(t, 0.3), b.splat({t, {2, 3}}, 3), b.splat({t, {0, 2}}, 1)};
+      Values v{b.constant(t, 1), b.constant(t, 0.3), b.splat({t, {2, 3}}, 3),
+               b.splat({t, {0, 2}}, 1)};
       if (!is_complex(t)) {
         v.push_back(b.min_value(t));
         v.push_back(b.max_value(t));
       }
       if (is_float(t)) {
-        const std::vector<double> odd{0.1, 1.0 / 3, -2.5, 1e-7, 12345.678, kInf, -kInf, std::nan(""), -0.0};
+        const std::vector<double> odd{0.1,  1.0 / 3, -2.5,         1e-7, 12345.678,
+                                      kInf, -kInf,   std::nan(""), -0.0};
         v.push_back(b.constant_floats(odd, {t, {9}}));
       }
       if (is_complex(t)) {
@@ -111,7 +113,7 @@ void constants() {
 }
 
 void conversions() {
-  const DType kTargets[] = {DType::kBool, DType::kI32,       DType::kU8,  DType::kBF16, DType::kF32,
+  const DType kTargets[] = {DType::kBool, DType::kI32,      DType::kU8,  DType::kBF16, DType::kF32,
                             DType::kF64,  DType::kF8E4M3FN, DType::kC64, DType::kF16};
   for (const DType from : kClasses) {
     for (const DType to : kTargets) {
@@ -119,7 +121,8 @@ void conversions() {
       sample(cat("convert_", mlir_name(from), "_", mlir_name(to)), {{from, {4}}},
              [&](Builder& b, const Values& v) { return Values{b.convert(v[0], to)}; });
     }
-    sample(cat("select_", mlir_name(from)), {{DType::kBool, {2, 3}}, {from, {2, 3}}, {from, {2, 3}}},
+    sample(cat("select_", mlir_name(from)),
+           {{DType::kBool, {2, 3}}, {from, {2, 3}}, {from, {2, 3}}},
            [](Builder& b, const Values& v) { return Values{b.select(v[0], v[1], v[2])}; });
     for (int c = 0; c < 6; ++c) {
       if (is_complex(from) && c > 1) continue;
@@ -128,14 +131,13 @@ void conversions() {
                return Values{b.compare(static_cast<Cmp>(c), v[0], v[1])};
              });
     }
-    if (!is_complex(from)) {
+    if (is_integer(from) || is_float(from)) {
       sample(cat("clamp_", mlir_name(from)), {{from, {}}, {from, {3}}, {from, {3}}},
              [](Builder& b, const Values& v) { return Values{b.clamp(v[0], v[1], v[2])}; });
     }
   }
-  sample("compare_total", {{DType::kF32, {3}}, {DType::kF32, {3}}}, [](Builder& b, const Values& v) {
-    return Values{b.compare(Cmp::kLt, v[0], v[1], true)};
-  });
+  sample("compare_total", {{DType::kF32, {3}}, {DType::kF32, {3}}},
+         [](Builder& b, const Values& v) { return Values{b.compare(Cmp::kLt, v[0], v[1], true)}; });
   sample("select_scalar", {{DType::kBool, {}}, {DType::kF32, {3}}, {DType::kF32, {3}}},
          [](Builder& b, const Values& v) { return Values{b.select(v[0], v[1], v[2])}; });
   sample("bitcast_same", {{DType::kF32, {2, 4}}}, [](Builder& b, const Values& v) {
@@ -189,39 +191,43 @@ void shapes() {
     sample("pad" + suffix, {x, {t, {}}}, [](Builder& b, const Values& v) {
       return Values{b.pad(v[0], v[1], {1, -1}, {0, 2}, {2, 0}), b.pad(v[0], v[1], {1, 0}, {0, 0})};
     });
-    sample("concatenate" + suffix, {x, {t, {2, 1}}},
-           [](Builder& b, const Values& v) { return Values{b.concatenate({v[0], v[1], v[0]}, 1)}; });
+    sample("concatenate" + suffix, {x, {t, {2, 1}}}, [](Builder& b, const Values& v) {
+      return Values{b.concatenate({v[0], v[1], v[0]}, 1)};
+    });
     sample("barrier" + suffix, {x, x},
            [](Builder& b, const Values& v) { return b.optimization_barrier({v[0], v[1]}); });
   }
 }
 
 void contractions() {
-  for (const DType t : {DType::kI32, DType::kU8, DType::kF16, DType::kBF16, DType::kF32, DType::kF64,
-                        DType::kC64, DType::kF8E4M3FN}) {
+  for (const DType t : {DType::kI32, DType::kU8, DType::kF16, DType::kBF16, DType::kF32,
+                        DType::kF64, DType::kC64, DType::kF8E4M3FN}) {
     const std::string suffix = cat("_", mlir_name(t));
-    const DType wide = is_float(t) ? (t == DType::kF64 ? t : DType::kF32)
-                       : is_complex(t) ? t : DType::kI32;
+    const DType wide = is_float(t)     ? (t == DType::kF64 ? t : DType::kF32)
+                       : is_complex(t) ? t
+                                       : DType::kI32;
     sample("dot" + suffix, {{t, {2, 3}}, {t, {3, 4}}}, [&](Builder& b, const Values& v) {
       return Values{b.dot_general(v[0], v[1], {.lhs_contract = {1}, .rhs_contract = {0}},
                                   Precision::kDefault, is_unsigned(t) ? t : wide)};
     });
-    sample("dot_batch" + suffix, {{t, {5, 2, 3}}, {t, {3, 5, 4}}}, [&](Builder& b, const Values& v) {
-      const DotDims d{{0}, {1}, {2}, {0}};
-      return Values{b.dot_general(v[0], v[1], d, Precision::kHighest, t)};
-    });
+    sample("dot_batch" + suffix, {{t, {5, 2, 3}}, {t, {3, 5, 4}}},
+           [&](Builder& b, const Values& v) {
+             const DotDims d{{0}, {1}, {2}, {0}};
+             return Values{b.dot_general(v[0], v[1], d, Precision::kHighest, t)};
+           });
     if (is_integer(t) || is_float8(t)) continue;
-    sample("conv" + suffix, {{t, {2, 4, 9, 8}}, {t, {6, 2, 3, 2}}}, [&](Builder& b, const Values& v) {
-      ConvDims d;
-      d.input_spatial = d.kernel_spatial = d.output_spatial = {2, 3};
-      ConvWindow w;
-      w.strides = {2, 1};
-      w.pad_low = {1, 0};
-      w.pad_high = {0, 2};
-      w.rhs_dilation = {1, 2};
-      w.feature_groups = 2;
-      return Values{b.convolution(v[0], v[1], d, w, Precision::kHigh, t)};
-    });
+    sample("conv" + suffix, {{t, {2, 4, 9, 8}}, {t, {6, 2, 3, 2}}},
+           [&](Builder& b, const Values& v) {
+             ConvDims d;
+             d.input_spatial = d.kernel_spatial = d.output_spatial = {2, 3};
+             ConvWindow w;
+             w.strides = {2, 1};
+             w.pad_low = {1, 0};
+             w.pad_high = {0, 2};
+             w.rhs_dilation = {1, 2};
+             w.feature_groups = 2;
+             return Values{b.convolution(v[0], v[1], d, w, Precision::kHigh, t)};
+           });
   }
   sample("dot_outer", {{DType::kF32, {2}}, {DType::kF32, {3}}}, [](Builder& b, const Values& v) {
     return Values{b.dot_general(v[0], v[1], {}, Precision::kDefault, DType::kF32)};
@@ -255,7 +261,8 @@ void reductions() {
       return Values{b.reduce(v[0], v[1], {0, 2}, Op::kAdd)};
     });
     sample("reduce_window_max" + suffix, {x, s}, [&](Builder& b, const Values& v) {
-      if (is_complex(t)) return Values{b.reduce_window(v[0], v[1], {{1, 2, 3}, {1, 2, 1}, {}, {}}, Op::kAdd)};
+      if (is_complex(t))
+        return Values{b.reduce_window(v[0], v[1], {{1, 2, 3}, {1, 2, 1}, {}, {}}, Op::kAdd)};
       const ReduceWindow w{{1, 2, 3}, {1, 2, 1}, {0, 1, 0}, {0, 0, 2}, {1, 1, 2}, {1, 2, 1}};
       return Values{b.reduce_window(v[0], v[1], w, Op::kMaximum)};
     });
@@ -297,7 +304,8 @@ void reductions() {
       return Values{b.select(left, a[0], a[2]), b.select(left, a[1], a[3])};
     });
   });
-  sample("scatter_add_batch", {{DType::kF32, {5, 6}}, {DType::kI64, {5, 2, 1}}, {DType::kF32, {5, 2}}},
+  sample("scatter_add_batch",
+         {{DType::kF32, {5, 6}}, {DType::kI64, {5, 2, 1}}, {DType::kF32, {5, 2}}},
          [](Builder& b, const Values& v) {
            const ScatterDims d{.inserted_window_dims = {1},
                                .scatter_dims_to_operand_dims = {1},
@@ -360,12 +368,15 @@ void control() {
           const Value big = b.compare(Cmp::kGt, sum, b.constant(DType::kF32, 10));
           const Value next = b.if_else(
               big, [&](const Values&) { return Values{a[1]}; },
-              [&](const Values&) { return Values{b.add(a[1], b.splat({DType::kF32, {3}}, 1))}; })[0];
+              [&](const Values&) {
+                return Values{b.add(a[1], b.splat({DType::kF32, {3}}, 1))};
+              })[0];
           return Values{b.add(a[0], b.constant(DType::kI32, 1)), next};
         });
   });
   sample("custom_call", {f}, [](Builder& b, const Values& v) {
-    Values all = b.custom_call("a", v, {v[0].type(), {DType::kI32, {}}}, "{factor = 3.0 : f32}", true);
+    Values all =
+        b.custom_call("a", v, {v[0].type(), {DType::kI32, {}}}, "{factor = 3.0 : f32}", true);
     for (const Value& x : b.custom_call("b", v, {v[0].type()}, "say \"x\"\n\\", false, 2,
                                         {{"mhlo.frontend_attributes", Raw{"{k = \"v\"}"}}})) {
       all.push_back(x);
@@ -379,8 +390,8 @@ void control() {
     b.set_location("aten::add, \"train\".py:12\n\\ \xc3\xa9");
     const Value x = b.add(v[0], v[0]);
     b.set_location("aten::sort");
-    const Values sorted =
-        b.sort({x}, 0, false, [&](const Values& a) { return Values{b.compare(Cmp::kLt, a[0], a[1])}; });
+    const Values sorted = b.sort(
+        {x}, 0, false, [&](const Values& a) { return Values{b.compare(Cmp::kLt, a[0], a[1])}; });
     b.set_location("");
     return Values{b.neg(sorted[0])};
   });
@@ -411,10 +422,11 @@ void linear_algebra() {
   }
   for (const DType t : {DType::kU8, DType::kU16, DType::kU32, DType::kU64}) {
     for (const auto a : {RngAlgorithm::kDefault, RngAlgorithm::kThreeFry, RngAlgorithm::kPhilox}) {
-      sample(cat("rng_", a, "_", mlir_name(t)), {{DType::kU64, {2}}}, [&](Builder& b, const Values& v) {
-        const auto [state, bits] = b.rng_bit_generator(a, v[0], {t, {3, 4}});
-        return Values{state, bits};
-      });
+      sample(cat("rng_", a, "_", mlir_name(t)), {{DType::kU64, {2}}},
+             [&](Builder& b, const Values& v) {
+               const auto [state, bits] = b.rng_bit_generator(a, v[0], {t, {3, 4}});
+               return Values{state, bits};
+             });
     }
   }
 }
@@ -424,9 +436,13 @@ void collectives() {
   for (const Groups& g : {one, pairs}) {
     const std::string suffix = cat("_", g.group_size());
     sample("collectives" + suffix, {{DType::kF32, {4, 6}}}, [&](Builder& b, const Values& v) {
-      return Values{b.all_gather(v[0], 1, g), b.all_reduce(v[0], Op::kAdd, g),
-                    b.reduce_scatter(v[0], 0, Op::kMaximum, g), b.all_to_all(v[0], 0, 1, g),
-                    b.collective_permute(v[0], {{0, 0}}, g.channel), b.replica_id(), b.partition_id()};
+      return Values{b.all_gather(v[0], 1, g),
+                    b.all_reduce(v[0], Op::kAdd, g),
+                    b.reduce_scatter(v[0], 0, Op::kMaximum, g),
+                    b.all_to_all(v[0], 0, 1, g),
+                    b.collective_permute(v[0], {{0, 0}}, g.channel),
+                    b.replica_id(),
+                    b.partition_id()};
     });
   }
 }

@@ -12,7 +12,7 @@ namespace tpu::hlo {
 
 using Dims = std::vector<int64_t>;
 
-int64_t product(const Dims& dims);  // 1 for no dims; throws on 64-bit overflow
+int64_t product(const Dims& dims);        // 1 for no dims; throws on 64-bit overflow
 std::string to_string(const Dims& dims);  // [2, 3]
 
 struct Type {
@@ -25,7 +25,7 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
-std::string mlir(const Type& t);       // tensor<2x3xf32>
+std::string mlir(const Type& t);  // tensor<2x3xf32>
 void append_mlir(std::string& out, const Type& t);
 std::string to_string(const Type& t);  // float32[2, 3]
 
