@@ -219,7 +219,7 @@ std::shared_ptr<const Api> Api::load(const std::string& path) {
   const std::lock_guard lock(all.mutex);
   auto& api = all.loaded[c_api];
   if (api != nullptr) return api;
-  std::shared_ptr<Api> fresh(new Api(path, c_api));
+  const auto fresh = std::make_shared<Api>(path, c_api);
   Args<PJRT_Plugin_Initialize_Args> initialize;
   fresh->call<&PJRT_Api::PJRT_Plugin_Initialize>(initialize);
   if (fresh->has<&PJRT_Api::PJRT_Plugin_Attributes>()) {
@@ -227,7 +227,7 @@ std::shared_ptr<const Api> Api::load(const std::string& path) {
     fresh->call<&PJRT_Api::PJRT_Plugin_Attributes>(args);
     fresh->attributes_ = named_values(args.attributes, args.num_attributes);
   }
-  api = std::move(fresh);
+  api = fresh;
   return api;
 }
 

@@ -163,8 +163,10 @@ class Api {
 
   const PJRT_Api* c_api() const { return api_; }
 
- private:
+  // Only for `load` and tests: a table that is used as it is.
   Api(std::string path, const PJRT_Api* api) : path_(std::move(path)), api_(api) {}
+
+ private:
   [[noreturn]] void throw_missing(std::string_view function) const;
   void (*function_at(size_t slot) const)();
 
