@@ -35,8 +35,8 @@ Value compare_tensors(Ctx& x, const Comparison& k, Value self, Value other) {
 Value compare_number(Ctx& x, const Comparison& k, Value self, const Scalar& other) {
   DType t = x.promote(self, other);
   check_ordered(x, k, t);
-  if (hlo::is_integer(t) && hlo::is_integer(self.dtype()) && other.kind == NumberKind::kInt) {
-    if (hlo::size_bytes(t) < 4) {  // int64 compares cost a TPU twice: bring the number next to the range
+  if (hlo::is_integral(self.dtype()) && other.kind == NumberKind::kInt) {
+    if (hlo::size_bytes(self.dtype()) < 4) {  // int64 compares cost a TPU twice: bring the number next to the range
       const Value number = x.scalar(other, DType::kI64);
       const Value low = x.b.constant(DType::kI64, int64_t{-(1 << 17)});
       const Value high = x.b.constant(DType::kI64, int64_t{1 << 17});
