@@ -206,6 +206,7 @@ Value inner(Ctx& x, Value self, Value other, bool conjugate) {
 Value addmm_activation(Ctx& x, Value self, Value mat1, Value mat2, Scalar beta, Scalar alpha,
                        bool use_gelu) {
   const DType t = self.dtype();
+  x.check(!hlo::is_complex(t), "clamp is not supported for complex types");
   const Value y = x.to_compute(addmm(x, self, mat1, mat2, beta, alpha, mat2.dtype()));
   if (!use_gelu) return x.convert(x.b.maximum(y, x.like(y, 0)), t);
   const Value erf = x.b.unary(Op::kErf, x.b.mul(y, x.like(y, 0.70710678118654752440)));
