@@ -19,12 +19,12 @@ Dims replaced(Dims d, int64_t at, std::initializer_list<int64_t> sizes) {
   return d;
 }
 
-// v moved towards higher positions by n, zeros shifted in.
-Value shifted(Context& x, Value v, int64_t dim, int64_t n) {
+// v moved towards higher positions by n, `fill` shifted in.
+Value shifted(Context& x, Value v, int64_t dim, int64_t n, Value fill) {
   Dims low(static_cast<size_t>(v.rank()), 0), high = low;
   low[static_cast<size_t>(dim)] = n;
   high[static_cast<size_t>(dim)] = -n;
-  return x.b.pad(v, x.constant(v.dtype(), 0), low, high);
+  return x.b.pad(v, fill, low, high);
 }
 
 }  // namespace
@@ -37,24 +37,25 @@ Value positions(Context& x, const Dims& dims, int64_t dim) {
   return x.b.iota({position_type(dims[static_cast<size_t>(dim)]), dims}, dim);
 }
 
-Value prefix_sum(Context& x, Value v, int64_t dim) {
+Value prefix_sum(Context& x, Value v, int64_t dim, Op op) {
   const int64_t n = v.dim(dim);
+  const Value neutral =
+      op == Op::kMaximum ? x.b.min_value(v.dtype()) : x.constant(v.dtype(), 0);
   if (n <= kScanBlock) {
-    for (int64_t s = 1; s < n; s *= 2) v = x.b.add(v, shifted(x, v, dim, s));
+    for (int64_t s = 1; s < n; s *= 2) v = x.b.binary(op, v, shifted(x, v, dim, s, neutral));
     return v;
   }
   const int64_t blocks = (n + kScanBlock - 1) / kScanBlock;
   Dims none(static_cast<size_t>(v.rank()), 0), fill = none;
   fill[static_cast<size_t>(dim)] = blocks * kScanBlock - n;
-  const Value even = x.b.pad(v, x.constant(v.dtype(), 0), none, fill);
+  const Value even = x.b.pad(v, neutral, none, fill);
   const Dims split = replaced(v.dims(), dim, {blocks, kScanBlock});
-  const Value inner = prefix_sum(x, x.b.reshape(even, split), dim + 1);
+  const Value inner = prefix_sum(x, x.b.reshape(even, split), dim + 1, op);
   const Value last = x.b.slice_dim(inner, dim + 1, kScanBlock - 1, kScanBlock);
   const Value totals = x.b.reshape(last, replaced(v.dims(), dim, {blocks}));
-  const Value before = shifted(x, prefix_sum(x, totals, dim), dim, 1);
-  const Value sums =
-      x.binary(Op::kAdd, inner, x.b.reshape(before, replaced(v.dims(), dim, {blocks, 1})));
-  return x.b.slice_dim(x.b.reshape(sums, even.dims()), dim, 0, n);
+  const Value before = shifted(x, prefix_sum(x, totals, dim, op), dim, 1, neutral);
+  const Value all = x.binary(op, inner, x.b.reshape(before, replaced(v.dims(), dim, {blocks, 1})));
+  return x.b.slice_dim(x.b.reshape(all, even.dims()), dim, 0, n);
 }
 
 Value count_true(Context& x, Value mask) {

@@ -20,8 +20,8 @@ DType position_type(int64_t size);
 // 0, 1, 2, ... along `dim`, as positions.
 Value positions(Context& x, const Dims& dims, int64_t dim);
 
-// Inclusive sums along `dim` in v's own type.
-Value prefix_sum(Context& x, Value v, int64_t dim);
+// Inclusive sums along `dim` in v's own type; or, with kMaximum, the largest so far.
+Value prefix_sum(Context& x, Value v, int64_t dim, ops::Op op = ops::Op::kAdd);
 
 // Row-major positions of the true elements of `mask` in order: [size], filled up with mask.numel().
 // More than `size` true elements: the first ones.
