@@ -1,0 +1,122 @@
+"""Memory statistics, out of memory."""
+
+import gc
+
+import pytest
+import torch
+from helpers import exact
+
+MEGA = 2**20
+
+
+def allocated():
+    gc.collect()
+    torch.tpu.synchronize()
+    return torch.tpu.memory_allocated()
+
+
+def test_allocation_is_counted_and_released(mode):
+    before = allocated()
+    x = torch.zeros(4 * MEGA // 4, device="tpu")
+    y = x + 1
+    assert allocated() - before == pytest.approx(8 * MEGA, rel=0.01)
+    del x
+    assert allocated() - before == pytest.approx(4 * MEGA, rel=0.01)
+    del y
+    assert allocated() - before < MEGA // 4
+
+
+def test_copies_from_host_are_counted():
+    before = allocated()
+    x = torch.ones(MEGA, dtype=torch.uint8).to("tpu")
+    assert allocated() - before == pytest.approx(MEGA, rel=0.05)
+    view = x[5:].view(-1)
+    assert allocated() - before == pytest.approx(MEGA, rel=0.05)
+    del x, view
+    assert allocated() - before < MEGA // 4
+
+
+def test_in_place_work_takes_no_more_memory():
+    x = torch.zeros(4 * MEGA // 4, device="tpu")
+    x.add_(1)
+    allocated()
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.memory_allocated()
+    for _ in range(4):
+        x.add_(1)
+    torch.tpu.synchronize()
+    assert torch.tpu.max_memory_allocated() - before < MEGA
+    exact(x[:3], torch.full((3,), 5.0))
+
+
+def test_peak_and_its_reset():
+    allocated()
+    torch.tpu.reset_peak_memory_stats()
+    base = torch.tpu.memory_allocated()
+    x = torch.zeros(8 * MEGA // 4, device="tpu")
+    torch.tpu.synchronize()
+    del x
+    allocated()
+    assert torch.tpu.max_memory_allocated() >= base + 8 * MEGA
+    torch.tpu.reset_peak_memory_stats()
+    assert torch.tpu.max_memory_allocated() < base + MEGA
+    torch.tpu.reset_max_memory_allocated()
+
+
+def test_statistics_have_the_names_that_frameworks_read():
+    x = torch.ones(MEGA // 4, device="tpu")
+    torch.tpu.synchronize()
+    stats = torch.tpu.memory_stats()
+    for group in ("allocated_bytes", "active_bytes", "reserved_bytes", "allocation", "active"):
+        for kind in ("current", "peak", "allocated", "freed"):
+            assert isinstance(stats[f"{group}.all.{kind}"], int), (group, kind)
+    assert stats["num_alloc_retries"] >= 0 and stats["num_ooms"] >= 0
+    current, total = stats["allocated_bytes.all.current"], stats["allocated_bytes.all.allocated"]
+    assert x.nbytes <= current <= stats["allocated_bytes.all.peak"]
+    assert total - stats["allocated_bytes.all.freed"] == current
+    assert torch.tpu.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"] == current
+    torch.tpu.reset_accumulated_memory_stats()
+    assert torch.tpu.memory_stats()["allocated_bytes.all.allocated"] < total
+
+
+def test_summary():
+    x = torch.ones(3 * MEGA // 4, device="tpu")
+    torch.tpu.synchronize()
+    text = torch.tpu.memory_summary()
+    assert text.startswith("tpu:0 memory") and "MiB" in text and "freed" in text
+    assert "freed" not in torch.tpu.memory_summary(abbreviated=True)
+    del x
+
+
+def test_free_and_total():
+    free, total = torch.tpu.mem_get_info()
+    assert 0 < free <= total == torch.tpu.get_device_properties().total_memory
+    assert torch.tpu.get_memory_info("tpu") == pytest.approx((free, total), rel=0.5)
+
+
+def test_empty_cache_keeps_live_tensors():
+    x = torch.arange(10.0, device="tpu")
+    torch.tpu.empty_cache()
+    torch.tpu.empty_host_cache()
+    exact(x, torch.arange(10.0))
+
+
+@pytest.mark.parametrize("bytes_", [2**50, 2**62])
+def test_out_of_memory(mode, bytes_):
+    kept = torch.arange(4.0, device="tpu")
+    before = torch.tpu.memory_stats()["num_ooms"]
+    with pytest.raises(torch.OutOfMemoryError) as error:
+        torch.zeros(bytes_, dtype=torch.uint8, device="tpu").sum().item()
+    text = str(error.value)
+    assert "iB" in text and "free" in text, text
+    assert isinstance(error.value, torch.tpu.OutOfMemoryError)
+    assert torch.tpu.memory_stats()["num_ooms"] == before + 1
+    exact(kept + 1, torch.arange(4.0) + 1)
+
+
+def test_pinned_memory_is_counted():
+    before = torch.tpu.host_memory_stats()
+    x = torch.ones(MEGA // 4).pin_memory()
+    after = torch.tpu.host_memory_stats()
+    assert x.is_pinned()
+    assert any(after[name] - before.get(name, 0) >= x.nbytes for name in after)
