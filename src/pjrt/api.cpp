@@ -136,7 +136,7 @@ NamedValues named_values(const PJRT_NamedValue* values, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const PJRT_NamedValue& v = values[i];
     NamedValue value;
-    switch (v.type) {
+    switch (detail::enum_number(v.type)) {
       case PJRT_NamedValue_kString: value = std::string(v.string_value, v.value_size); break;
       case PJRT_NamedValue_kInt64: value = v.int64_value; break;
       case PJRT_NamedValue_kInt64List:
@@ -253,7 +253,7 @@ Hash128 Api::identity() const {
 
 const PJRT_Extension_Base* Api::extension(ExtensionType type) const {
   for (const auto* e = api_->extension_start; e != nullptr; e = e->next) {
-    if (static_cast<int>(e->type) == static_cast<int>(type)) return e;
+    if (detail::enum_number(e->type) == static_cast<int>(type)) return e;
   }
   return nullptr;
 }
@@ -261,7 +261,7 @@ const PJRT_Extension_Base* Api::extension(ExtensionType type) const {
 std::vector<int> Api::extensions() const {
   std::vector<int> types;
   for (const auto* e = api_->extension_start; e != nullptr; e = e->next) {
-    types.push_back(static_cast<int>(e->type));
+    types.push_back(detail::enum_number(e->type));
   }
   return types;
 }
@@ -287,7 +287,7 @@ Failure Api::take_failure(PJRT_Error* error) const {
   if (PJRT_Error* second = api_->PJRT_Error_GetCode(&code)) {
     drop_error(second);
   } else {
-    failure.code = static_cast<StatusCode>(code.code);
+    failure.code = static_cast<StatusCode>(detail::enum_number(code.code));
   }
   Args<PJRT_Error_Message_Args> message;
   message.error = error;

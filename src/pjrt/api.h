@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -83,6 +84,15 @@ inline bool forked() { return in_fork_child.load(std::memory_order_relaxed); }
 [[noreturn]] void throw_forked();
 // A Client is counted while it lives: a fork of a process without one is harmless.
 void count_client(int change);
+
+// The number of an enumerator that may be younger than our header: to read it as its own type would be undefined.
+template <class E>
+int enum_number(const E& value) {
+  static_assert(sizeof(E) == sizeof(int));
+  int number;
+  std::memcpy(&number, &value, sizeof number);
+  return number;
+}
 
 // "PJRT_Client_Create" from &PJRT_Api::PJRT_Client_Create.
 template <auto kFunction>

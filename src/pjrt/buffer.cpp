@@ -20,7 +20,7 @@ Args<T> ask(const Owned<PJRT_Buffer>& handle) {
 }  // namespace
 
 ElementType Buffer::element_type() const {
-  return static_cast<ElementType>(TPU_ASK(ElementType).type);
+  return static_cast<ElementType>(detail::enum_number(TPU_ASK(ElementType).type));
 }
 
 std::span<const int64_t> Buffer::dims() const {

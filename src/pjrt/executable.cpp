@@ -57,7 +57,7 @@ std::vector<OutputType> Compiled::output_types() const {
   const int64_t* dim = shapes.dims;
   for (size_t i = 0; i < num_outputs_; ++i) {
     const size_t rank = shapes.dim_sizes[i];
-    out.push_back({static_cast<ElementType>(types.output_types[i]), {dim, dim + rank}});
+    out.push_back({static_cast<ElementType>(detail::enum_number(types.output_types[i])), {dim, dim + rank}});
     dim += rank;
   }
   return out;
