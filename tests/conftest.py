@@ -1,4 +1,4 @@
-"""Shared by all tests. They run on `tpu`, whatever plugin stands behind it, without CPU fallback."""
+"""Shared by all tests: they run on `tpu`, whatever plugin is behind it, without CPU fallback."""
 
 import atexit
 import os

@@ -227,7 +227,7 @@ def is_current_stream_capturing() -> bool:
     return False
 
 
-# -- computed attributes of the module, and its submodules ------------------------------------------
+# -- computed attributes of the module, and its submodules ---------------------------------------
 
 
 class _Module(ModuleType):

@@ -35,7 +35,7 @@ def test_import_hook(tmp_path, monkeypatch):
     assert "exec_module" not in vars(loader)
 
 
-# -- torch.compile -----------------------------------------------------------------------------------
+# -- torch.compile ---------------------------------------------------------------------------------
 
 
 def mlp(x, w, b):
@@ -185,7 +185,7 @@ def test_nothing_of_dynamo_is_imported_at_start():
     assert out == "[]\n"
 
 
-# -- autocast ----------------------------------------------------------------------------------------
+# -- autocast --------------------------------------------------------------------------------------
 
 
 def test_autocast():
@@ -242,7 +242,7 @@ def test_grad_scaler():
     assert scaler.get_scale() == 4.0
 
 
-# -- FSDP2, TorchTitan -------------------------------------------------------------------------------
+# -- FSDP2, TorchTitan -----------------------------------------------------------------------------
 
 
 def test_what_fsdp_and_titan_ask_of_the_module():
@@ -280,7 +280,7 @@ def test_fsdp_storage_resizing():
     exact(y, torch.arange(10.0, 1024))
 
 
-# -- safetensors -------------------------------------------------------------------------------------
+# -- safetensors -----------------------------------------------------------------------------------
 
 
 def test_safetensors_straight_to_the_device(tmp_path):
@@ -331,7 +331,7 @@ def test_safetensors_in_any_order_of_imports(first, tmp_path):
     assert out == "tpu:0\n"
 
 
-# -- accelerate --------------------------------------------------------------------------------------
+# -- accelerate ------------------------------------------------------------------------------------
 
 
 def test_accelerate_takes_the_device(tmp_path):

@@ -234,7 +234,7 @@ def test_types():
     assert x.new_zeros(3).is_tpu and x.new_tensor([1.0]).is_tpu and torch.full_like(x, 2).is_tpu
 
 
-# -- asynchronous copies and pinned memory -----------------------------------------------------------
+# -- asynchronous copies and pinned memory ---------------------------------------------------------
 
 
 def test_non_blocking_upload_reads_the_source_as_it_was(mode):
@@ -408,7 +408,7 @@ def test_state_dicts_cross_devices():
     assert first["exp_avg"].is_tpu
 
 
-# -- sharing -----------------------------------------------------------------------------------------
+# -- sharing ---------------------------------------------------------------------------------------
 
 
 def test_dlpack(mode):
@@ -448,7 +448,7 @@ def test_sharing_with_other_processes_is_refused():
     exact(x, torch.ones(2))
 
 
-# -- modules -----------------------------------------------------------------------------------------
+# -- modules ---------------------------------------------------------------------------------------
 
 
 class Tied(nn.Module):
