@@ -25,6 +25,7 @@ from torch_tpu.stream import *  # noqa: F403
 from torch_tpu.stream import _set_stream_by_id  # noqa: F401
 
 __all__ = [
+    "AcceleratorError",
     "DeviceProperties",
     "EagerMode",
     "Precision",
@@ -250,7 +251,7 @@ class _Module(ModuleType):
         return is_initialized()
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), "default_generators", "eager_mode"})
+        return sorted([*__all__, "default_generators", "eager_mode"])
 
     # Classes that hold the device module are pickled and deep-copied.
     def __reduce__(self) -> tuple[Any, ...]:
