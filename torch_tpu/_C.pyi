@@ -55,3 +55,8 @@ def lower(tensors: list[torch.Tensor]) -> str: ...  # StableHLO text of what the
 def set_module_callback(fn: Callable[[str, str], None] | None) -> None: ...  # (key, text) of each compile
 def storage_info(t: torch.Tensor) -> dict[str, Any]: ...  # slot, state ("deferred" | "ready"), base type
 def pin_memory_stats() -> dict[str, int]: ...
+
+# wanted: `t.data = data` between device types, what torch does except for its check: reset the
+# grad accumulator when dtype or device differ, then unsafeGetTensorImpl()->shallow_copy_from.
+# Gives False and changes nothing unless both are plain TensorImpls (no wrapper subclass, dense).
+def set_data(t: torch.Tensor, data: torch.Tensor) -> bool: ...

@@ -56,10 +56,6 @@ def _register() -> None:
     device._register_submodules()
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    # torch replaces Parameters when a module moves between devices whose tensors are not of one
-    # kind, which unties tied weights and leaves optimizers with the old ones. Swapping keeps them.
-    torch.__future__.set_swap_module_params_on_conversion(True)
-
     # accelerate's own choice knows a fixed list of devices and would take the CPU.
     os.environ.setdefault("ACCELERATE_TORCH_DEVICE", "tpu")
 

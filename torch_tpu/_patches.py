@@ -5,11 +5,41 @@ from typing import Any
 
 import torch
 
+from torch_tpu import _C
+
 
 def apply() -> None:
     """Make the changes. Called once."""
+    _module_moves()
     _dlpack_device()
     _shared_memory()
+
+
+def _module_moves() -> None:
+    # torch keeps Parameter objects where it can write `param.data`, which it refuses between a
+    # tpu and another device: Module.to would untie tied weights and leave optimizers with the old
+    # ones, without an error. torch's own cure, set_swap_module_params_on_conversion, would change
+    # CPU code too (a compiled module cannot be moved or loaded any more) and drops hooks.
+    original = torch.nn.Module._apply
+
+    @functools.wraps(original)
+    def _apply(self: Any, fn: Any, recurse: bool = True) -> Any:
+        before = [(key, param) for key, param in self._parameters.items() if param is not None]
+        result = original(self, fn, recurse)
+        if torch.__future__.get_overwrite_module_params_on_conversion():
+            return result
+        for key, old in before:
+            new = self._parameters[key]
+            if new is old or "tpu" not in (old.device.type, new.device.type):
+                continue
+            if not _C.set_data(old, new):
+                continue
+            if old.grad is not None and new.grad is not None:
+                _C.set_data(old.grad, new.grad)
+            self._parameters[key] = old
+        return result
+
+    torch.nn.Module._apply = _apply  # type: ignore[method-assign]
 
 
 def _dlpack_device() -> None:

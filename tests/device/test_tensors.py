@@ -4,6 +4,7 @@ import copy
 import io
 import multiprocessing
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -486,6 +487,25 @@ def test_module_keeps_parameters_ties_and_optimizers(move):
     assert model.head.weight is others[0] and not model.head.weight.is_tpu
     model.to("tpu", torch.bfloat16)
     assert model.head.weight is model.embed.weight and model.embed.weight.dtype == torch.bfloat16
+
+
+def test_module_move_keeps_hooks_attributes_and_weak_references():
+    layer = nn.Linear(2, 1)
+    weight, seen = weakref.ref(layer.weight), []
+    layer.weight.tag = "kept"
+    layer.weight.register_hook(lambda grad: seen.append(grad.device.type))
+    compiled = torch.compile(layer, backend="eager")
+    loss = compiled(torch.ones(1, 2)).sum()
+    loss.backward()  # loss, and so its graph, stays alive
+    layer.to("tpu")
+    assert layer.weight is weight() and layer.weight.tag == "kept"
+    layer.weight.grad = None
+    compiled(torch.ones(1, 2, device="tpu")).sum().backward()
+    exact(layer.weight.grad, torch.ones(1, 2))
+    assert seen == ["cpu", "tpu"] and loss.item() != 0
+    layer.load_state_dict({k: torch.zeros_like(v) for k, v in layer.state_dict().items()})
+    exact(layer.weight, torch.zeros(1, 2))
+    assert not torch.__future__.get_swap_module_params_on_conversion()
 
 
 def test_module_moves_gradients():
