@@ -20,7 +20,7 @@ def _module_moves() -> None:
     # tpu and another device: Module.to would untie tied weights and leave optimizers with the old
     # ones, without an error. torch's own cure, set_swap_module_params_on_conversion, would change
     # CPU code too (a compiled module cannot be moved or loaded any more) and drops hooks.
-    original = torch.nn.Module._apply
+    original: Any = torch.nn.Module._apply
 
     @functools.wraps(original)
     def _apply(self: Any, fn: Any, recurse: bool = True) -> Any:
