@@ -30,8 +30,8 @@ enum class NumberKind : uint8_t { kBool, kInt, kFloat, kComplex };
 // A Python number whose value is known when the program is made (and so is part of the key).
 struct Number {
   NumberKind kind = NumberKind::kInt;
-  int64_t i = 0;             // kBool, kInt
-  double d = 0, imag = 0;    // kFloat, kComplex; d also holds the value of kBool and kInt
+  int64_t i = 0;           // kBool, kInt
+  double d = 0, imag = 0;  // kFloat, kComplex; d also holds the value of kBool and kInt
 
   static Number of(int64_t v) { return {NumberKind::kInt, v, static_cast<double>(v), 0}; }
   static Number of(double v) { return {NumberKind::kFloat, 0, v, 0}; }
@@ -50,18 +50,19 @@ struct Scalar {
   Opt<Number> known;
 };
 
-using Attr = std::variant<std::monostate, bool, int64_t, double, std::string, Dims, std::vector<double>,
-                          std::vector<bool>, DType, Number, std::vector<Number>>;
+using Attr =
+    std::variant<std::monostate, bool, int64_t, double, std::string, Dims, std::vector<double>,
+                 std::vector<bool>, DType, Number, std::vector<Number>>;
 
 enum class ArgKind : uint8_t {
   kTensor,
   kOptTensor,
   kTensorList,
   kOptTensorList,
-  kScalar,      // run-time number: schema Scalar, float or int
+  kScalar,  // run-time number: schema Scalar, float or int
   kOptScalar,
   kScalarList,
-  kNumber,      // constant number: schema Scalar
+  kNumber,  // constant number: schema Scalar
   kOptNumber,
   kNumberList,
   kInt,

@@ -17,8 +17,7 @@ bool is_narrow_float(DType t) { return hlo::is_float(t) && hlo::compute_type(t) 
 Value truncate(hlo::Builder& b, Value v, DType t) {
   const double limit = std::ldexp(1.0, t == DType::kI64 ? 63 : 31);
   const Value in_range = b.compare(Cmp::kLt, v, b.splat(v.type(), limit));
-  return b.select(in_range, b.convert(v, t),
-                  b.splat({t, v.dims()}, hlo::integer_min(t)));
+  return b.select(in_range, b.convert(v, t), b.splat({t, v.dims()}, hlo::integer_min(t)));
 }
 
 Value float_to_integer(hlo::Builder& b, Value v, DType t) {
@@ -32,9 +31,9 @@ Value float_to_integer(hlo::Builder& b, Value v, DType t) {
     default:
       // PyTorch goes through int64 for uint8. For float32 int32 gives the same low bits: from 2^31
       // on they are all zero.
-      return b.convert(truncate(b, v, v.dtype() == DType::kF64 && t == DType::kU8 ? DType::kI64
-                                                                                  : DType::kI32),
-                       t);
+      return b.convert(
+          truncate(b, v, v.dtype() == DType::kF64 && t == DType::kU8 ? DType::kI64 : DType::kI32),
+          t);
   }
 }
 
@@ -328,9 +327,8 @@ Value Context::normal(DType t, const Dims& dims) {
   const Value log_u = b.unary(Op::kLog, b.sub(like(u1, 1), u1));  // 1 - u1 is never 0
   const Value radius = b.unary(Op::kSqrt, b.mul(log_u, like(log_u, -2)));
   const Value angle = b.mul(u2, like(u2, 2 * std::numbers::pi));
-  const Value both = b.concatenate({b.mul(radius, b.unary(Op::kCosine, angle)),
-                                    b.mul(radius, b.unary(Op::kSine, angle))},
-                                   0);
+  const Value both = b.concatenate(
+      {b.mul(radius, b.unary(Op::kCosine, angle)), b.mul(radius, b.unary(Op::kSine, angle))}, 0);
   const Value flat = b.slice_dim(b.reshape(both, {2 * pairs}), 0, 0, n);
   return b.convert(b.reshape(flat, dims), t);
 }
@@ -344,10 +342,12 @@ Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) 
   if (hlo::is_unsigned(index.dtype())) index = b.convert(index, DType::kI64);
   const DType t = index.dtype();
   if (index.numel() > 0) {
-    // One reduction tells both whether and which: the largest offender, or the type's smallest value.
+    // One reduction tells both whether and which: the largest offender, or the type's smallest
+    // value.
     const int64_t limit = hlo::integer_max(t);
     const Value none = b.splat(index.type(), hlo::integer_min(t));
-    Value bad = b.compare(Cmp::kLt, index, b.splat(index.type(), wrap ? -std::min(size, limit) : 0));
+    Value bad =
+        b.compare(Cmp::kLt, index, b.splat(index.type(), wrap ? -std::min(size, limit) : 0));
     if (size <= limit) {
       bad = b.logical_or(bad, b.compare(Cmp::kGe, index, b.splat(index.type(), size)));
     }

@@ -2,8 +2,8 @@
 // scalars, random bits and range checks of indices.
 //
 // The same lowering runs twice: once on an empty function to learn result types (a bad shape throws
-// here, on the user's line), and once more when a window is lowered. Host is what differs between the
-// two. Conversions follow PyTorch, not C++ or StableHLO, where they differ.
+// here, on the user's line), and once more when a window is lowered. Host is what differs between
+// the two. Conversions follow PyTorch, not C++ or StableHLO, where they differ.
 #pragma once
 #include <array>
 #include <initializer_list>
@@ -21,19 +21,20 @@ namespace tpu::ops {
 class Host {
  public:
   virtual ~Host() = default;
-  // Rank-0 value of scalar operand `operand`, as `dtype`: one of bool, int32, int64, float32, float64;
-  // for a number of kind kComplex, one of complex64, complex128.
+  // Rank-0 value of scalar operand `operand`, as `dtype`: one of bool, int32, int64, float32,
+  // float64; for a number of kind kComplex, one of complex64, complex128.
   virtual Value scalar(hlo::Builder& b, int32_t operand, DType dtype) = 0;
   // ui64[2]: {seed, offset + counter}. `count` is how many 32-bit draws follow.
   virtual Value random_state(hlo::Builder& b, int64_t count) = 0;
-  // `violated`: rank-0 bool. Reported at the next sync with the text; `value` (rank-0 int64) goes with it.
+  // `violated`: rank-0 bool. Reported at the next sync with the text; `value` (rank-0 int64) goes
+  // with it.
   virtual void assertion(hlo::Builder& b, Value violated, Value value, std::string text) = 0;
 };
 
 struct ContextOptions {
   hlo::Precision precision = hlo::Precision::kHighest;
   DType default_dtype = DType::kF32;
-  Type out_type;            // for out_op
+  Type out_type;              // for out_op
   bool on_cpu_plugin = true;  // which custom calls exist
 };
 
@@ -49,7 +50,8 @@ class Context {
   DType default_dtype() const { return options_.default_dtype; }
   bool on_cpu_plugin() const { return options_.on_cpu_plugin; }
 
-  // ---- Checks. The text is "reason with values; remedy"; PyTorch's own phrase where its tests match one.
+  // ---- Checks. The text is "reason with values; remedy"; PyTorch's own phrase where its tests
+  // match one.
   template <class... P>
   void check(bool ok, const P&... parts) const {
     if (!ok) fail(ErrorKind::kInvalid, cat(parts...));
@@ -85,7 +87,8 @@ class Context {
 
   // ---- Conversion and broadcasting.
   // As PyTorch converts: to bool is != 0, complex to real drops the imaginary part, float to
-  // integer truncates (out of range: as x86 does for int32/int64 where XLA allows), narrowing integers wrap.
+  // integer truncates (out of range: as x86 does for int32/int64 where XLA allows), narrowing
+  // integers wrap.
   Value convert(Value v, DType t);
   // Integers and bool to the default dtype.
   Value to_float(Value v) { return convert(v, float_type(v.dtype())); }
@@ -110,13 +113,16 @@ class Context {
   // The scalar broadcast to v's dims with v's dtype.
   Value scalar_like(const Scalar& s, Value v) { return broadcast(scalar(s, v.dtype()), v.dims()); }
   // Folded to this very value (OpBuilder::fold); false for a run-time number.
-  bool is(const Scalar& s, double value) const { return s.known && s.known->d == value && s.known->imag == 0; }
+  bool is(const Scalar& s, double value) const {
+    return s.known && s.known->d == value && s.known->imag == 0;
+  }
   Value constant(DType t, double v) { return b.constant(t, v); }
-  Value like(Value v, double c) { return b.splat(v.type(), c); }    // constant c of v's type
+  Value like(Value v, double c) { return b.splat(v.type(), c); }  // constant c of v's type
   Value zeros(Type t) { return b.splat(std::move(t), 0); }
 
   // ---- Axes.
-  // 0 <= result < rank (rank 0 counts as 1); IndexError "Dimension out of range (expected to be in range of ...".
+  // 0 <= result < rank (rank 0 counts as 1); IndexError "Dimension out of range (expected to be in
+  // range of ...".
   int64_t axis(int64_t dim, int64_t rank) const;
   int64_t axis(int64_t dim, Value v) const { return axis(dim, v.rank()); }
   // Normalised, sorted, no duplicates (else error); nullopt or empty: all axes.
@@ -128,17 +134,18 @@ class Context {
   // ---- Building blocks.
   // Plain reduction in v's own type (callers choose the accumulation type).
   Value reduce(Value v, Value init, const Dims& axes, bool keepdim, Op op);
-  Value sum(Value v, const Dims& axes, bool keepdim = false);      // accumulates f16/bf16 in f32, gives v's type
-  Value max(Value v, const Dims& axes, bool keepdim = false);      // NaN propagates
+  Value sum(Value v, const Dims& axes,
+            bool keepdim = false);  // accumulates f16/bf16 in f32, gives v's type
+  Value max(Value v, const Dims& axes, bool keepdim = false);  // NaN propagates
   Value min(Value v, const Dims& axes, bool keepdim = false);
-  Value any(Value v, const Dims& axes, bool keepdim = false);      // v: bool
+  Value any(Value v, const Dims& axes, bool keepdim = false);  // v: bool
   Value all(Value v, const Dims& axes, bool keepdim = false);
   Value keep_dims(Value reduced, const Dims& original, const Dims& axes);  // reinsert size-1 axes
   Value unsqueeze(Value v, int64_t dim);
   Value squeeze(Value v, int64_t dim);
-  Value is_nan(Value v);     // all false for non-floats; complex: either part
-  // dot_general with the context's precision; bf16/f16 accumulate in f32 and are rounded once; integers
-  // and bool are exact. Gives the operands' (common) dtype.
+  Value is_nan(Value v);  // all false for non-floats; complex: either part
+  // dot_general with the context's precision; bf16/f16 accumulate in f32 and are rounded once;
+  // integers and bool are exact. Gives the operands' (common) dtype.
   Value dot(Value a, Value b, const hlo::DotDims& d);
   Value matmul(Value a, Value b);  // [.., m, k] x [.., k, n] with equal batch dims, any rank >= 2
   // Elementwise with broadcasting; a and b already have one dtype.
@@ -151,8 +158,9 @@ class Context {
   Value uniform(DType t, const Dims& dims);                  // [0, 1), as PyTorch's CPU resolution
   Value normal(DType t, const Dims& dims);                   // mean 0, standard deviation 1
 
-  // ---- Index ranges. Reports at the next sync "index 7 is out of bounds for dimension 0 with size 5".
-  // Gives the index with negatives wrapped when `wrap`, clamped into [0, size) so nothing else is touched.
+  // ---- Index ranges. Reports at the next sync "index 7 is out of bounds for dimension 0 with size
+  // 5". Gives the index with negatives wrapped when `wrap`, clamped into [0, size) so nothing else
+  // is touched.
   Value checked_index(Value index, int64_t size, int64_t dim, bool wrap = true);
   // General form: text reported when `violated` (any dims, bool) has a true element.
   void assert_none(Value violated, const std::string& text);

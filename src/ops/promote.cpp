@@ -5,11 +5,26 @@
 namespace tpu::ops {
 
 std::string_view scalar_type_name(DType t) {
-  static constexpr std::string_view kNames[hlo::kDTypeCount] = {
-      "Bool",          "Byte",          "UInt16",           "UInt32",          "UInt64",
-      "Char",          "Short",         "Int",              "Long",            "Float8_e4m3fn",
-      "Float8_e5m2",   "Float8_e4m3fnuz", "Float8_e5m2fnuz", "Float8_e8m0fnu", "Half",
-      "BFloat16",      "Float",         "Double",           "ComplexFloat",    "ComplexDouble"};
+  static constexpr std::string_view kNames[hlo::kDTypeCount] = {"Bool",
+                                                                "Byte",
+                                                                "UInt16",
+                                                                "UInt32",
+                                                                "UInt64",
+                                                                "Char",
+                                                                "Short",
+                                                                "Int",
+                                                                "Long",
+                                                                "Float8_e4m3fn",
+                                                                "Float8_e5m2",
+                                                                "Float8_e4m3fnuz",
+                                                                "Float8_e5m2fnuz",
+                                                                "Float8_e8m0fnu",
+                                                                "Half",
+                                                                "BFloat16",
+                                                                "Float",
+                                                                "Double",
+                                                                "ComplexFloat",
+                                                                "ComplexDouble"};
   return kNames[static_cast<size_t>(t)];
 }
 
@@ -27,7 +42,8 @@ DType promote_types(DType a, DType b) {
               scalar_type_name(a), " and ", scalar_type_name(b));
     return other;
   }
-  const auto [low, high] = std::minmax(a, b);  // enumerators ascend: bool, integers, floats, complex
+  const auto [low, high] =
+      std::minmax(a, b);  // enumerators ascend: bool, integers, floats, complex
   if (hlo::is_complex(high)) return low == DType::kF64 ? DType::kC128 : high;
   if (hlo::is_float(high)) {
     return low == DType::kF16 && high == DType::kBF16 ? DType::kF32 : high;
@@ -35,7 +51,9 @@ DType promote_types(DType a, DType b) {
   return low == DType::kU8 && high == DType::kI8 ? DType::kI16 : high;
 }
 
-void Context::Promotion::add(Opt<DType>& slot, DType t) { slot = slot ? promote_types(*slot, t) : t; }
+void Context::Promotion::add(Opt<DType>& slot, DType t) {
+  slot = slot ? promote_types(*slot, t) : t;
+}
 
 void Context::Promotion::see(const Context& x, Value v) {
   if (x.is_wrapped(v)) {
@@ -57,7 +75,8 @@ void Context::Promotion::see_kind(const Context& x, NumberKind k) {
   }
 }
 
-// A lower category only counts where its kind (integer, float, complex) is above that of the higher.
+// A lower category only counts where its kind (integer, float, complex) is above that of the
+// higher.
 DType Context::Promotion::result(DType default_dtype) const {
   const auto combine = [](Opt<DType> higher, Opt<DType> lower) -> Opt<DType> {
     if (!higher || !lower) return higher ? higher : lower;

@@ -10,7 +10,8 @@ namespace {
 using enum hlo::DType;
 
 // The types that promote freely, and torch.promote_types over them (as PyTorch 2.13 gives it).
-constexpr std::array kTypes = {kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kC64, kC128};
+constexpr std::array kTypes = {kBool, kU8,   kI8,  kI16, kI32, kI64,
+                               kF16,  kBF16, kF32, kF64, kC64, kC128};
 constexpr DType kTable[kTypes.size()][kTypes.size()] = {
     {kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kC64, kC128},
     {kU8, kU8, kI16, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kC64, kC128},
@@ -70,10 +71,10 @@ TEST(result_type_has_three_categories) {
   Context x(b, host, {});
   const auto dim = [&](DType t) { return b.parameter({t, {2}}); };
   const auto zero = [&](DType t) { return b.parameter({t, {}}); };
-  EXPECT_EQ(x.promote(dim(kI8), zero(kI64)), kI8);         // same kind: dimensions decide
-  EXPECT_EQ(x.promote(dim(kI8), zero(kF64)), kF64);        // a higher kind counts
+  EXPECT_EQ(x.promote(dim(kI8), zero(kI64)), kI8);   // same kind: dimensions decide
+  EXPECT_EQ(x.promote(dim(kI8), zero(kF64)), kF64);  // a higher kind counts
   EXPECT_EQ(x.promote(dim(kBF16), zero(kF64)), kBF16);
-  EXPECT_EQ(x.promote(dim(kBF16), zero(kC128)), kC64);     // the higher category's precision
+  EXPECT_EQ(x.promote(dim(kBF16), zero(kC128)), kC64);  // the higher category's precision
   EXPECT_EQ(x.promote(dim(kF64), zero(kC64)), kC128);
   EXPECT_EQ(x.promote(dim(kBool), zero(kU8)), kU8);
   EXPECT_EQ(x.promote(dim(kI8), Number::of(2.5)), kF32);
@@ -95,7 +96,8 @@ TEST(default_dtype_is_the_float_of_numbers) {
   hlo::Function f;
   hlo::Builder b(f);
   NoHost host;
-  Context x(b, host, {.precision = hlo::Precision::kHighest, .default_dtype = kF64, .out_type = {}});
+  Context x(b, host,
+            {.precision = hlo::Precision::kHighest, .default_dtype = kF64, .out_type = {}});
   EXPECT_EQ(x.promote(b.parameter({kI64, {2}}), Number::of(0.5)), kF64);
   EXPECT_EQ(x.promote(b.parameter({kI64, {}}), Scalar{NumberKind::kComplex, 0, {}}), kC128);
   EXPECT_EQ(x.float_type(kBool), kF64);

@@ -3,11 +3,12 @@
 //   r.op("aten::mm", [](Context& x, Value self, Value mat2) { ...; return x.dot(...); });
 //
 // The lambda's parameters mirror the schema's arguments in order; arguments that only say where a
-// tensor lives (Layout?, Device?, pin_memory, MemoryFormat?, Generator?) are left out. bridge/ compares
-// the two at load and stops the import on a mismatch. In-place and out= forms, result types, cache keys
-// and error prefixes are derived. Names outside aten ("tpu::...") are our own ops, called by bridge/.
-// A lambda returns Value, std::array/tuple of Value, or Values (schema Tensor[]); an invalid Value is an
-// undefined tensor. It must depend on nothing but its arguments and the Context.
+// tensor lives (Layout?, Device?, pin_memory, MemoryFormat?, Generator?) are left out. bridge/
+// compares the two at load and stops the import on a mismatch. In-place and out= forms, result
+// types, cache keys and error prefixes are derived. Names outside aten ("tpu::...") are our own
+// ops, called by bridge/. A lambda returns Value, std::array/tuple of Value, or Values (schema
+// Tensor[]); an invalid Value is an undefined tensor. It must depend on nothing but its arguments
+// and the Context.
 #pragma once
 #include <array>
 #include <deque>
@@ -71,11 +72,11 @@ class OpBuilder {
 namespace detail {
 template <class T>
 struct Unpack;
-#define TPU_UNPACK(TYPE, KIND, EXPR)                                     \
-  template <>                                                            \
-  struct Unpack<TYPE> {                                                  \
-    static constexpr ArgKind kind = ArgKind::KIND;                       \
-    static TYPE get([[maybe_unused]] const Arg& a) { return EXPR; }      \
+#define TPU_UNPACK(TYPE, KIND, EXPR)                                \
+  template <>                                                       \
+  struct Unpack<TYPE> {                                             \
+    static constexpr ArgKind kind = ArgKind::KIND;                  \
+    static TYPE get([[maybe_unused]] const Arg& a) { return EXPR; } \
   };
 template <class T>
 Opt<T> attr_opt(const Arg& a) {
@@ -153,14 +154,13 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-
   // A functional op. The whole schema family follows (same base name, same inputs: add_, add.out).
   template <class F>
   OpBuilder op(std::string name, F f, const char* file = __builtin_FILE()) {
     return add(std::move(name), OpDef::Form::kFunctional, file, std::function(std::move(f)));
   }
-  // An op that has only an out= form (arange.start_out). The lambda's second parameter is the Type of
-  // the destination (dtype is what to make; dims may be stale: the result is resized).
+  // An op that has only an out= form (arange.start_out). The lambda's second parameter is the Type
+  // of the destination (dtype is what to make; dims may be stale: the result is resized).
   template <class F>
   OpBuilder out_op(std::string name, F f, const char* file = __builtin_FILE()) {
     return add_out(std::move(name), file, std::function(std::move(f)));
@@ -173,7 +173,8 @@ class Registry {
   OpDef& insert(std::string name, OpDef::Form form, const char* file);
 
   template <class R, class... A>
-  OpBuilder add(std::string name, OpDef::Form form, const char* file, std::function<R(Context&, A...)> f) {
+  OpBuilder add(std::string name, OpDef::Form form, const char* file,
+                std::function<R(Context&, A...)> f) {
     OpDef& d = insert(std::move(name), form, file);
     d.args = {detail::Unpack<std::remove_cvref_t<A>>::kind...};
     d.returns_list = std::is_same_v<R, Values>;
@@ -193,7 +194,8 @@ class Registry {
     d.num_results = detail::kResultCount<R>;
     d.lower = [f = std::move(f)](Context& x, const std::vector<Arg>& a) {
       return [&]<size_t... I>(std::index_sequence<I...>) {
-        return detail::results(f(x, x.out_type(), detail::Unpack<std::remove_cvref_t<A>>::get(a[I])...));
+        return detail::results(
+            f(x, x.out_type(), detail::Unpack<std::remove_cvref_t<A>>::get(a[I])...));
       }(std::index_sequence_for<A...>{});
     };
     return OpBuilder(d);

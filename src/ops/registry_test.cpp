@@ -7,8 +7,11 @@ namespace {
 
 TEST(declaration_gives_the_signature) {
   Registry r;
-  r.op("aten::f", [](Context&, Value self, const Opt<Value>& w, const Dims& dim, bool, Opt<DType>,
-                     Scalar) { return std::tuple{self, w.value_or(Value{}), Value{}, self.rank() == dim[0] ? self : Value{}}; })
+  r.op("aten::f",
+       [](Context&, Value self, const Opt<Value>& w, const Dims& dim, bool, Opt<DType>, Scalar) {
+         return std::tuple{self, w.value_or(Value{}), Value{},
+                           self.rank() == dim[0] ? self : Value{}};
+       })
       .fold("alpha", 1)
       .elementwise();
   const OpDef* d = r.find("aten::f");
@@ -58,14 +61,15 @@ TEST(arguments_are_unpacked) {
   hlo::Function f;
   hlo::Builder b(f);
   NoHost host;
-  Context x(b, host, {.precision = hlo::Precision::kHighest, .default_dtype = DType::kF32,
-                      .out_type = {DType::kI8, {5}}});
+  Context x(b, host,
+            {.precision = hlo::Precision::kHighest,
+             .default_dtype = DType::kF32,
+             .out_type = {DType::kI8, {5}}});
   const Value p = b.parameter({DType::kF32, {2}}), q = b.parameter({DType::kF32, {3}});
   const OpDef* d = r.find("aten::f");
   EXPECT_TRUE(d->returns_list);
-  const Values got = d->lower(
-      x, {Arg{Values{p, q}}, Arg{Values{Value{}, p}}, Arg{Attr{}}, Arg{Attr{int64_t{7}}},
-          Arg{Attr{std::string("sum")}}});
+  const Values got = d->lower(x, {Arg{Values{p, q}}, Arg{Values{Value{}, p}}, Arg{Attr{}},
+                                  Arg{Attr{int64_t{7}}}, Arg{Attr{std::string("sum")}}});
   EXPECT_EQ(got.size(), 1u);
   EXPECT_EQ(got[0].id, q.id);
   const Values out = r.find("aten::start_out")->lower(x, {Arg{Attr{}}});

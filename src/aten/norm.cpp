@@ -1,0 +1,288 @@
+// Layer, RMS, group and weight normalisation. Statistics are in the type that the input is computed
+// in (float32 for half precision), as PyTorch's own decompositions have them on a device other than
+// the CPU; group norm's, there as here, in the input's type.
+#include <algorithm>
+#include <limits>
+
+#include "aten/all.h"
+#include "aten/norm.h"
+#include "aten/reduce.h"
+
+namespace tpu::aten {
+
+using namespace ops;
+
+namespace {
+
+// ---- Layer and RMS norm: over the trailing dims.
+
+struct Trailing {
+  Dims leading, trailing;  // axes
+};
+
+Trailing split_axes(const Context& x, Value input, const Dims& shape, const Opt<Value>& weight,
+                    const Opt<Value>& bias) {
+  x.check(!shape.empty(),
+          "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+          "element, but got normalized_shape = ",
+          shape);
+  const auto check_param = [&](const char* name, const Opt<Value>& p) {
+    x.check(!p || p->dims() == shape, "Expected ", name,
+            " to be of same shape as normalized_shape, but got ", name, " of shape ",
+            p ? p->dims() : Dims{}, " and normalized_shape = ", shape);
+  };
+  check_param("weight", weight);
+  check_param("bias", bias);
+  const Dims& dims = input.dims();
+  x.check(
+      dims.size() >= shape.size() &&
+          std::equal(shape.begin(), shape.end(), dims.end() - static_cast<int64_t>(shape.size())),
+      "Given normalized_shape=", shape, ", expected input with shape [*, ", join(shape),
+      "], but got input of size", dims);
+  Trailing t;
+  const int64_t lead = input.rank() - static_cast<int64_t>(shape.size());
+  for (int64_t i = 0; i < input.rank(); ++i) (i < lead ? t.leading : t.trailing).push_back(i);
+  return t;
+}
+
+std::array<Value, 3> layer_norm(Context& x, Value input, const Dims& shape,
+                                const Opt<Value>& weight, const Opt<Value>& bias, double eps) {
+  const Dims axes = split_axes(x, input, shape, weight, bias).trailing;
+  check_real(x, input.dtype(), "LayerNormKernelImpl");
+  const Value v = x.to_compute(input);
+  const auto [mean, squares] = moments(x, v, axes);
+  const auto n = static_cast<double>(reduced_count(v, axes));
+  const Value rstd = inverse_root(x, x.b.div(squares, x.like(squares, n)), eps);
+  const Value normal = x.binary(Op::kMultiply, x.binary(Op::kSubtract, v, mean), rstd);
+  return {x.convert(affine(x, normal, weight, bias, shape), input.dtype()), mean, rstd};
+}
+
+std::array<Value, 3> layer_norm_backward(Context& x, Value grad_out, Value input, const Dims& shape,
+                                         Value mean, Value rstd, const Opt<Value>& weight,
+                                         const Opt<Value>& bias, const std::vector<bool>& mask) {
+  const auto [leading, trailing] = split_axes(x, input, shape, weight, bias);
+  check_real(x, input.dtype(), "LayerNormBackwardKernelImpl");
+  const Value v = x.to_compute(input), g = x.to_compute(grad_out);
+  const Value m = x.convert(mean, v.dtype()), r = x.convert(rstd, v.dtype());
+  const Value normal = x.binary(Op::kMultiply, x.binary(Op::kSubtract, v, m), r);
+  std::array<Value, 3> out;
+  if (mask[0]) {
+    const Value gw = affine(x, g, weight, std::nullopt, shape);
+    out[0] = x.convert(normalized_gradient(x, gw, normal, r, trailing, true), input.dtype());
+  }
+  if (mask[1] && weight) {
+    out[1] = x.convert(sum_over(x, x.b.mul(g, normal), leading, false), weight->dtype());
+  }
+  if (mask[2] && bias) out[2] = x.convert(sum_over(x, g, leading, false), bias->dtype());
+  return out;
+}
+
+double epsilon(DType t) {
+  switch (t) {
+    case DType::kF64: return std::numeric_limits<double>::epsilon();
+    case DType::kF16: return 0x1p-10;
+    case DType::kBF16: return 0x1p-7;
+    default: return std::numeric_limits<float>::epsilon();
+  }
+}
+
+std::array<Value, 2> rms_norm(Context& x, Value input, const Dims& shape, const Opt<Value>& weight,
+                              Opt<double> eps) {
+  const Dims axes = split_axes(x, input, shape, weight, std::nullopt).trailing;
+  check_real(x, input.dtype(), "rms_norm");
+  const Value v = x.to_compute(input);
+  const Value rstd =
+      inverse_root(x, mean_over(x, x.b.mul(v, v), axes), eps.value_or(epsilon(input.dtype())));
+  const Value normal = x.binary(Op::kMultiply, v, rstd);
+  return {x.convert(affine(x, normal, weight, std::nullopt, shape), input.dtype()), rstd};
+}
+
+std::array<Value, 2> rms_norm_backward(Context& x, Value grad_out, Value input, const Dims& shape,
+                                       Value rstd, const Opt<Value>& weight,
+                                       const std::vector<bool>& mask) {
+  const auto [leading, trailing] = split_axes(x, input, shape, weight, std::nullopt);
+  check_real(x, input.dtype(), "rms_norm_backward");
+  const Value v = x.to_compute(input), g = x.to_compute(grad_out);
+  const Value r = x.convert(rstd, v.dtype());
+  const Value normal = x.binary(Op::kMultiply, v, r);
+  std::array<Value, 2> out;
+  if (mask[0]) {
+    const Value gw = affine(x, g, weight, std::nullopt, shape);
+    out[0] = x.convert(normalized_gradient(x, gw, normal, r, trailing, false), input.dtype());
+  }
+  if (mask[1] && weight) {
+    out[1] = x.convert(sum_over(x, x.b.mul(g, normal), leading, false), weight->dtype());
+  }
+  return out;
+}
+
+// ---- Group norm. Channels are split into [group, channel]; spatial dims stay as they are.
+
+struct Groups {
+  Dims split;     // [N, group, C / group, spatial...]
+  Dims axes;      // all but the first two of split
+  Dims stats;     // [N, group, 1, 1, ...]
+  Dims channels;  // [C, 1, 1, ...], to broadcast a parameter
+  Dims others;    // axes of the input but the channels
+};
+
+Groups split_groups(const Context& x, Value input, int64_t group, const Opt<Value>& weight,
+                    const Opt<Value>& bias) {
+  x.check(input.rank() >= 2, "Expected at least 2 dimensions for input tensor but received ",
+          input.rank());
+  x.check(group > 0, "Expected num groups to be greater than 0, got ", group);
+  const int64_t channels = input.dim(1);
+  x.check(channels % group == 0,
+          "Expected number of channels in input to be divisible by num_groups, but got input of "
+          "shape ",
+          input.dims(), " and num_groups=", group);
+  const auto check_param = [&](const char* name, const Opt<Value>& p) {
+    x.check(!p || p->dims() == Dims{channels}, "Expected ", name,
+            " to be a vector of size equal to the number of channels in input, but got ", name,
+            " of shape ", p ? p->dims() : Dims{}, " and input of shape ", input.dims());
+  };
+  check_param("weight", weight);
+  check_param("bias", bias);
+  Groups g;
+  g.split = {input.dim(0), group, channels / group};
+  g.split.insert(g.split.end(), input.dims().begin() + 2, input.dims().end());
+  g.stats = Dims(g.split.size(), 1);
+  g.stats[0] = input.dim(0);
+  g.stats[1] = group;
+  for (size_t i = 2; i < g.split.size(); ++i) g.axes.push_back(static_cast<int64_t>(i));
+  g.channels = Dims(input.dims().size() - 1, 1);
+  g.channels[0] = channels;
+  for (int64_t i = 0; i < input.rank(); ++i) {
+    if (i != 1) g.others.push_back(i);
+  }
+  return g;
+}
+
+std::array<Value, 3> group_norm(Context& x, Value input, const Opt<Value>& weight,
+                                const Opt<Value>& bias, int64_t, int64_t, int64_t, int64_t group,
+                                double eps) {
+  const Groups g = split_groups(x, input, group, weight, bias);
+  check_real(x, input.dtype(), "GroupNormKernelImpl");
+  const Value v = x.b.reshape(x.to_compute(input), g.split);
+  const auto [mean, squares] = moments(x, v, g.axes);
+  const auto n = static_cast<double>(reduced_count(v, g.axes));
+  const Value rstd = inverse_root(x, x.b.div(squares, x.like(squares, n)), eps);
+  const Value normal = x.binary(Op::kMultiply, x.binary(Op::kSubtract, v, mean), rstd);
+  const Value out = affine(x, x.b.reshape(normal, input.dims()), weight, bias, g.channels);
+  const auto stat = [&](Value s) {
+    return x.b.reshape(x.convert(s, input.dtype()), {g.split[0], group});
+  };
+  return {x.convert(out, input.dtype()), stat(mean), stat(rstd)};
+}
+
+std::array<Value, 3> group_norm_backward(Context& x, Value grad_out, Value input, Value mean,
+                                         Value rstd, const Opt<Value>& weight, int64_t, int64_t,
+                                         int64_t, int64_t group, const std::vector<bool>& mask) {
+  const Groups g = split_groups(x, input, group, weight, std::nullopt);
+  check_real(x, input.dtype(), "GroupNormBackwardKernelImpl");
+  const Value v = x.b.reshape(x.to_compute(input), g.split), grad = x.to_compute(grad_out);
+  const auto stat = [&](Value s) { return x.b.reshape(x.convert(s, v.dtype()), g.stats); };
+  const Value r = stat(rstd);
+  const Value normal = x.binary(Op::kMultiply, x.binary(Op::kSubtract, v, stat(mean)), r);
+  std::array<Value, 3> out;
+  if (mask[0]) {
+    const Value gw = x.b.reshape(affine(x, grad, weight, std::nullopt, g.channels), g.split);
+    const Value d = normalized_gradient(x, gw, normal, r, g.axes, true);
+    out[0] = x.convert(x.b.reshape(d, input.dims()), input.dtype());
+  }
+  const DType param = weight ? weight->dtype() : input.dtype();
+  if (mask[1]) {
+    const Value product = x.b.mul(grad, x.b.reshape(normal, input.dims()));
+    out[1] = x.convert(sum_over(x, product, g.others, false), param);
+  }
+  if (mask[2]) out[2] = x.convert(sum_over(x, grad, g.others, false), param);
+  return out;
+}
+
+// ---- Weight norm: w = v * g / |v|, with a norm for each index of `dim`.
+
+Dims weight_norm_axes(const Context& x, Value v, int64_t dim) {
+  x.check(dim == 0 || dim == v.rank() - 1,
+          "fused kernels can only be applied for first or last dim, got dim ", dim);
+  Dims axes;
+  for (int64_t i = 0; i < v.rank(); ++i) {
+    if (i != dim) axes.push_back(i);
+  }
+  return axes;
+}
+
+std::array<Value, 2> weight_norm(Context& x, Value v, Value g, int64_t dim) {
+  check_real(x, v.dtype(), "weight_norm_kernel");
+  const Dims axes = weight_norm_axes(x, v, dim);
+  const Value wide = x.to_compute(v);
+  const Value norm = x.b.unary(Op::kSqrt, sum_over(x, x.b.mul(wide, wide), axes, true));
+  const Value gain = x.b.div(x.b.reshape(x.convert(g, wide.dtype()), norm.dims()), norm);
+  return {x.convert(x.binary(Op::kMultiply, wide, gain), v.dtype()), x.b.reshape(norm, g.dims())};
+}
+
+std::array<Value, 2> weight_norm_backward(Context& x, Value grad_w, Value v, Value g, Value norms,
+                                          int64_t dim) {
+  check_real(x, v.dtype(), "weight_norm_backward_kernel");
+  const Dims axes = weight_norm_axes(x, v, dim);
+  const Value wide = x.to_compute(v), gw = x.to_compute(grad_w);
+  const Value product = sum_over(x, x.b.mul(gw, wide), axes, true);
+  const auto kept = [&](Value s) {
+    return x.b.reshape(x.convert(s, wide.dtype()), product.dims());
+  };
+  const Value norm = kept(norms);
+  const Value along = x.b.div(product, x.b.mul(norm, norm));
+  const Value d = x.b.sub(gw, x.binary(Op::kMultiply, wide, along));
+  const Value grad_v = x.binary(Op::kMultiply, d, x.b.div(kept(g), norm));
+  return {x.convert(grad_v, v.dtype()),
+          x.convert(x.b.reshape(x.b.div(product, norm), g.dims()), g.dtype())};
+}
+
+}  // namespace
+
+Value sum_over(Context& x, Value v, const Dims& axes, bool keepdim) {
+  return x.reduce(v, x.constant(v.dtype(), 0), axes, keepdim, Op::kAdd);
+}
+
+Value mean_over(Context& x, Value v, const Dims& axes) {
+  const Value sum = sum_over(x, v, axes, true);
+  return x.b.div(sum, x.like(sum, static_cast<double>(reduced_count(v, axes))));
+}
+
+Value inverse_root(Context& x, Value var, double eps) {
+  return x.b.unary(Op::kRsqrt, x.b.add(var, x.like(var, eps)));
+}
+
+void check_real(const Context& x, DType t, const char* kernel) {
+  x.check_supported(hlo::is_float(t) && !hlo::is_float8(t), '"', kernel, "\" not implemented for '",
+                    scalar_type_name(t), "'");
+}
+
+Value affine(Context& x, Value v, const Opt<Value>& weight, const Opt<Value>& bias,
+             const Dims& shape) {
+  const auto param = [&](Value p) { return x.b.reshape(x.convert(p, v.dtype()), shape); };
+  if (weight) v = x.binary(Op::kMultiply, v, param(*weight));
+  if (bias) v = x.binary(Op::kAdd, v, param(*bias));
+  return v;
+}
+
+Value normalized_gradient(Context& x, Value grad, Value normal, Value rstd, const Dims& axes,
+                          bool centred) {
+  const Value slope = mean_over(x, x.b.mul(grad, normal), axes);
+  if (centred) grad = x.binary(Op::kSubtract, grad, mean_over(x, grad, axes));
+  grad = x.b.sub(grad, x.binary(Op::kMultiply, normal, slope));
+  return x.binary(Op::kMultiply, grad, rstd);
+}
+
+void register_norm(Registry& r) {
+  r.op("aten::native_layer_norm", layer_norm);
+  r.op("aten::native_layer_norm_backward", layer_norm_backward);
+  r.op("aten::_fused_rms_norm", rms_norm).elementwise();
+  r.op("aten::_fused_rms_norm_backward", rms_norm_backward).elementwise();
+  r.op("aten::native_group_norm", group_norm).layout(LayoutRule::kChannelsLast);
+  r.op("aten::native_group_norm_backward", group_norm_backward).layout(LayoutRule::kChannelsLast);
+  register_batch_norm(r);
+  r.op("aten::_weight_norm_interface", weight_norm);
+  r.op("aten::_weight_norm_interface_backward", weight_norm_backward);
+}
+
+}  // namespace tpu::aten
