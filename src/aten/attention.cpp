@@ -367,7 +367,7 @@ std::array<Value, 4> attention_backward(Ctx& x, Value grad_out, Value query, Val
   }
   const int64_t rows = block_rows(p);
   Gradients g;
-  if (p.b * p.heads * p.l * p.s * p.e * p.ev == 0) {
+  if (p.b * p.heads * p.l * p.s == 0) {
     g.q = x.zeros(p.q.type()), g.k = x.zeros(p.k.type()), g.v = x.zeros(p.v.type());
     if (want_bias) g.bias = x.zeros(p.bias.type());
   } else {
