@@ -71,6 +71,18 @@ inline Value along(Ctx& x, Value v, const Dims& dims, int64_t dim) {
   return x.b.broadcast_in_dim(v, dims, {dim});
 }
 
+// ---- Sliding windows along one dim (conv.cpp). `out` positions, `stride` apart, of `size`
+// elements, `dilation` apart.
+struct Sliding {
+  int64_t size, stride, dilation, out;
+  int64_t extent() const { return out == 0 ? 0 : (out - 1) * stride + (size - 1) * dilation + 1; }
+};
+
+// dims[dim] (at least extent) becomes [size, out].
+Value to_windows(Ctx& x, Value v, int64_t dim, const Sliding& w);
+// The adjoint: [size, out] at dim, dim + 1 are summed into `length` elements (at least extent).
+Value from_windows(Ctx& x, Value v, int64_t dim, const Sliding& w, int64_t length);
+
 // [s0, s1, ...] without the batch: sizes as "2x3" for messages.
 inline std::string by(const Dims& d) { return join(d, "x"); }
 

@@ -1,0 +1,569 @@
+// Convolutions: three forms (forward, gradient of the input, gradient of the weight) on native
+// dimension numbers, so that nothing is transposed but the weight of a grouped transposed
+// convolution. PyTorch's composite `convolution` has checked channels and paddings before it calls
+// the overrideable ops. Also sliding windows as data (im2col, col2im, unfold_backward).
+#include "aten/all.h"
+#include "aten/nn.h"
+
+namespace tpu::aten {
+namespace {
+
+using ops::scalar_type_name;
+
+struct Conv {
+  int64_t spatial;
+  Dims stride, padding, dilation;
+  int64_t groups;
+};
+
+Dims spatial_dims(Value v) { return Dims(v.dims().begin() + 2, v.dims().end()); }
+Dims from_2(int64_t n) {
+  Dims d;
+  for (int64_t i = 0; i < n; ++i) d.push_back(i + 2);
+  return d;
+}
+
+Value convolve(Ctx& x, Value lhs, Value rhs, const hlo::ConvDims& d, const hlo::ConvWindow& w) {
+  const DType t = lhs.dtype();
+  const auto p =
+      hlo::is_integral(t) || t == DType::kBF16 ? hlo::Precision::kDefault : x.precision();
+  return x.b.convolution(lhs, rhs, d, w, p, hlo::compute_type(t));
+}
+
+// weight [o, i/g, k...] by input [n, i, s...]. Results are sums, not yet rounded.
+Value conv_forward(Ctx& x, Value input, Value weight, const Conv& c, const Dims& out) {
+  const int64_t n = c.spatial;
+  const Dims in = spatial_dims(input), k = spatial_dims(weight), sp = from_2(n);
+  hlo::ConvWindow w{.strides = c.stride,
+                    .pad_low = c.padding,
+                    .rhs_dilation = c.dilation,
+                    .feature_groups = c.groups};
+  for (int64_t i = 0; i < n; ++i) {
+    const size_t j = at(i);
+    w.pad_high.push_back((out[j] - 1) * c.stride[j] + (k[j] - 1) * c.dilation[j] + 1 - in[j] -
+                         c.padding[j]);
+  }
+  return convolve(x, input, weight,
+                  {.input_spatial = sp, .kernel_spatial = sp, .output_spatial = sp}, w);
+}
+
+// Adjoint of conv_forward in the input: grad [n, o, s...] and weight [o, i/g, k...] give [n, i,
+// in...].
+Value conv_input_grad(Ctx& x, Value grad, Value weight, const Conv& c, const Dims& in) {
+  const int64_t n = c.spatial;
+  const Dims out = spatial_dims(grad), k = spatial_dims(weight), sp = from_2(n);
+  hlo::ConvWindow w{.strides = Dims(at(n), 1),
+                    .lhs_dilation = c.stride,
+                    .rhs_dilation = c.dilation,
+                    .feature_groups = c.groups};
+  for (int64_t i = 0; i < n; ++i) {
+    const size_t j = at(i);
+    const int64_t reach = (k[j] - 1) * c.dilation[j], low = reach - c.padding[j];
+    w.pad_low.push_back(low);
+    w.pad_high.push_back(in[j] + reach - ((out[j] - 1) * c.stride[j] + 1) - low);
+  }
+  if (c.groups >
+      1) {  // [g, o/g, i/g, k...] -> [o/g, g, i/g, k...]: every group's inputs side by side
+    const int64_t o = weight.dim(0) / c.groups, i = weight.dim(1);
+    Dims split{c.groups, o, i}, swap{1, 0, 2}, joined{o, c.groups * i};
+    for (int64_t d = 0; d < n; ++d) {
+      split.push_back(k[at(d)]);
+      swap.push_back(d + 3);
+      joined.push_back(k[at(d)]);
+    }
+    weight = x.b.reshape(x.b.transpose(x.b.reshape(weight, split), swap), joined);
+  }
+  return convolve(x, grad, x.b.reverse(weight, sp),
+                  {.input_spatial = sp,
+                   .kernel_input_feature = 0,
+                   .kernel_output_feature = 1,
+                   .kernel_spatial = sp,
+                   .output_spatial = sp},
+                  w);
+}
+
+// Adjoint in the weight: input [n, i, s...] and grad [n, o, s...] give [o, i/g, k...]. The batch is
+// what is contracted.
+Value conv_weight_grad(Ctx& x, Value input, Value grad, const Conv& c, const Dims& k) {
+  const int64_t n = c.spatial;
+  const Dims in = spatial_dims(input), out = spatial_dims(grad), sp = from_2(n);
+  hlo::ConvWindow w{.strides = c.dilation,
+                    .pad_low = c.padding,
+                    .rhs_dilation = c.stride,
+                    .batch_groups = c.groups};
+  for (int64_t i = 0; i < n; ++i) {
+    const size_t j = at(i);
+    w.pad_high.push_back((k[j] - 1) * c.dilation[j] + (out[j] - 1) * c.stride[j] + 1 - in[j] -
+                         c.padding[j]);
+  }
+  return convolve(x, input, grad,
+                  {.input_batch = 1,
+                   .input_feature = 0,
+                   .input_spatial = sp,
+                   .kernel_input_feature = 0,
+                   .kernel_output_feature = 1,
+                   .kernel_spatial = sp,
+                   .output_batch = 1,
+                   .output_feature = 0,
+                   .output_spatial = sp},
+                  w);
+}
+
+Conv make_conv(Ctx& x, Value input, Value weight, const Dims& stride, const Dims& padding,
+               const Dims& dilation, int64_t groups) {
+  Conv c;
+  c.spatial = input.rank() - 2;
+  x.check(c.spatial >= 1 && c.spatial <= 3 && weight.rank() == input.rank(), "Expected ",
+          weight.rank() - 1, "D (unbatched) or ", weight.rank(),
+          "D (batched) input to convolution, but got input of size: ", input.dims());
+  x.check(input.dtype() == weight.dtype(), "expected scalar type ", scalar_type_name(input.dtype()),
+          " but found ", scalar_type_name(weight.dtype()));
+  x.check_supported(!hlo::is_bool(input.dtype()), "\"slow_conv2d_cpu\" not implemented for 'Bool'");
+  c.stride = per_dim(x, stride, c.spatial, "stride");
+  c.padding = per_dim(x, padding, c.spatial, "padding");
+  c.dilation = per_dim(x, dilation, c.spatial, "dilation");
+  const auto least = [](const Dims& d) { return *std::min_element(d.begin(), d.end()); };
+  x.check(least(c.stride) > 0, "non-positive stride is not supported");
+  x.check(least(c.padding) >= 0, "negative padding is not supported");
+  x.check(least(c.dilation) > 0, "dilation should be greater than zero, but got ", c.dilation);
+  x.check(groups > 0, "non-positive groups is not supported");
+  c.groups = groups;
+  return c;
+}
+
+Dims out_size(Ctx& x, Value input, Value weight, const Conv& c, bool transposed,
+              const Dims& output_padding) {
+  const Dims in = spatial_dims(input), k = spatial_dims(weight);
+  Dims out, padded, reached;
+  for (size_t j = 0; j < k.size(); ++j) {
+    const int64_t reach = c.dilation[j] * (k[j] - 1);
+    padded.push_back(in[j] + 2 * c.padding[j]);
+    reached.push_back(reach + 1);
+    out.push_back(transposed
+                      ? (in[j] - 1) * c.stride[j] - 2 * c.padding[j] + reach + output_padding[j] + 1
+                      : (padded[j] - reach - 1) / c.stride[j] + 1);
+    x.check(transposed || padded[j] >= reach + 1, "Calculated padded input size per channel: (",
+            join(padded, " x "), "). Kernel size: (", join(reached, " x "),
+            "). Kernel size can't be greater than actual input size");
+    x.check(out[j] > 0, "Given input size per channel: (", join(in, " x "),
+            "). Calculated output size per channel: (", join(out, " x "),
+            "). Output size is too small");
+  }
+  return out;
+}
+
+Value add_bias(Ctx& x, Value sums, Opt<Value> bias, DType t) {
+  if (!bias) return x.convert(sums, t);
+  x.check(bias->dtype() == t, "Input type (", cpp_type_name(t), ") and bias type (",
+          cpp_type_name(bias->dtype()), ") should be the same");
+  x.check(bias->rank() == 1 && bias->dim(0) == sums.dim(1),
+          "expected bias to be 1-dimensional with ", sums.dim(1),
+          " elements, but got bias of size ", bias->dims(), " instead");
+  return x.convert(x.b.add(sums, along(x, x.convert(*bias, sums.dtype()), sums.dims(), 1)), t);
+}
+
+Value convolution(Ctx& x, Value input, Value weight, Opt<Value> bias, Dims stride, Dims padding,
+                  Dims dilation, bool transposed, Dims output_padding, int64_t groups) {
+  const Conv c = make_conv(x, input, weight, stride, padding, dilation, groups);
+  const int64_t in_channels = transposed ? weight.dim(0) : weight.dim(1) * groups;
+  x.check(weight.dim(0) % groups == 0, "Given groups=", groups,
+          ", expected weight to be divisible by ", groups,
+          " at dimension 0, but got weight of size [", weight.dims(), "] instead");
+  x.check(input.dim(1) == in_channels, "Given ",
+          transposed ? "transposed=" : "groups=", transposed ? 1 : groups, ", weight of size ",
+          weight.dims(), ", expected input", input.dims(), " to have ", in_channels,
+          " channels, but got ", input.dim(1), " channels instead");
+  const Dims extra =
+      transposed ? per_dim(x, output_padding, c.spatial, "output_padding") : Dims(at(c.spatial), 0);
+  for (size_t j = 0; j < extra.size(); ++j) {
+    x.check(
+        extra[j] >= 0 && (extra[j] == 0 || extra[j] < std::max(c.stride[j], c.dilation[j])),
+        "output padding must be smaller than either stride or dilation, but got output_padding: ",
+        extra, " stride: ", c.stride, " dilation: ", c.dilation);
+  }
+  const Dims out = out_size(x, input, weight, c, transposed, extra);
+  Dims result{input.dim(0), transposed ? weight.dim(1) * groups : weight.dim(0)};
+  result.insert(result.end(), out.begin(), out.end());
+  const DType wide = hlo::compute_type(input.dtype());
+  Value sums;
+  if (input.numel() == 0 || weight.numel() == 0) {
+    sums = x.zeros({wide, result});
+  } else {
+    sums = transposed ? conv_input_grad(x, input, weight, c, out)
+                      : conv_forward(x, input, weight, c, out);
+  }
+  return add_bias(x, sums, bias, input.dtype());
+}
+
+std::array<Value, 3> convolution_backward(Ctx& x, Value grad, Value input, Value weight,
+                                          const Dims& stride, const Dims& padding,
+                                          const Dims& dilation, bool transposed,
+                                          [[maybe_unused]] const Dims& output_padding,
+                                          int64_t groups, const std::vector<bool>& mask) {
+  const Conv c = make_conv(x, input, weight, stride, padding, dilation, groups);
+  x.check(grad.rank() == input.rank() && grad.dim(0) == input.dim(0), "grad_output ", grad.dims(),
+          " does not fit the input ", input.dims());
+  const DType t = input.dtype();
+  const bool empty = grad.numel() == 0 || input.numel() == 0 || weight.numel() == 0;
+  std::array<Value, 3> r;
+  if (mask[0]) {
+    r[0] = empty        ? x.zeros(input.type())
+           : transposed ? conv_forward(x, grad, weight, c, spatial_dims(input))
+                        : conv_input_grad(x, grad, weight, c, spatial_dims(input));
+    r[0] = x.convert(r[0], t);
+  }
+  if (mask[1]) {
+    r[1] = empty        ? x.zeros(weight.type())
+           : transposed ? conv_weight_grad(x, grad, input, c, spatial_dims(weight))
+                        : conv_weight_grad(x, input, grad, c, spatial_dims(weight));
+    r[1] = x.convert(r[1], t);
+  }
+  if (mask[2]) {
+    Dims axes = from_2(c.spatial);
+    axes.insert(axes.begin(), 0);
+    r[2] = x.sum(grad, axes);
+  }
+  return r;
+}
+
+// The "slow" kernels by name, one spatial rank each; an unbatched input gets a batch.
+Value direct(Ctx& x, Value self, Value weight, const Dims& kernel, Opt<Value> bias,
+             const Dims& stride, const Dims& padding, const Dims& dilation, bool transposed,
+             const Dims& output_padding, int64_t groups) {
+  x.check(spatial_dims(weight) == per_dim(x, kernel, weight.rank() - 2, "kernel_size"),
+          "kernel_size ", kernel, " differs from that of the weight ", weight.dims());
+  const bool unbatched = self.rank() == weight.rank() - 1;
+  const Value r = convolution(x, unbatched ? x.unsqueeze(self, 0) : self, weight, bias, stride,
+                              padding, dilation, transposed, output_padding, groups);
+  return unbatched ? x.squeeze(r, 0) : r;
+}
+
+Value conv_tbc(Ctx& x, Value self, Value weight, Value bias, int64_t pad) {
+  x.check(self.rank() == 3, "Input must have 3 dims: time, batch, in_channel");
+  x.check(weight.rank() == 3,
+          "Weight tensor must have 3 dims: kernel_width, in_channels, out_channels.");
+  x.check(bias.rank() == 1, "Bias must be 1-D");
+  x.check(self.dim(2) == weight.dim(1),
+          "Input dim 2 (input channels) is not == dim 1 in the weight tensor. Got ", self.dim(2),
+          " and ", weight.dim(1));
+  x.check(bias.dim(0) == weight.dim(2),
+          "Bias size must equal dim 2 in the weight tensor (output channels).");
+  const int64_t out = self.dim(0) - weight.dim(0) + 1 + 2 * pad;
+  x.check(out >= 0, "Kernel size can't be greater than actual input size: ", weight.dim(0), " and ",
+          self.dim(0));
+  const Type result{hlo::compute_type(self.dtype()), {out, self.dim(1), weight.dim(2)}};
+  Value sums = x.zeros(result);
+  if (self.numel() > 0 && weight.numel() > 0 && result.numel() > 0) {
+    sums = convolve(x, self, weight,
+                    {.input_batch = 1,
+                     .input_feature = 2,
+                     .input_spatial = {0},
+                     .kernel_input_feature = 1,
+                     .kernel_output_feature = 2,
+                     .kernel_spatial = {0},
+                     .output_batch = 1,
+                     .output_feature = 2,
+                     .output_spatial = {0}},
+                    {.strides = {1},
+                     .pad_low = {pad},
+                     .pad_high = {pad},
+                     .lhs_dilation = {1},
+                     .rhs_dilation = {1}});
+  }
+  return x.convert(x.b.add(sums, along(x, x.convert(bias, sums.dtype()), sums.dims(), 2)),
+                   self.dtype());
+}
+
+// ---- Sliding windows.
+
+constexpr int64_t kUnrolled =
+    32;  // windows up to this size are slices; larger ones gather or scatter
+
+Value pad_dim(Ctx& x, Value v, int64_t dim, int64_t low, int64_t high, int64_t interior = 0) {
+  Dims l(at(v.rank()), 0), h = l, i = l;
+  l[at(dim)] = low, h[at(dim)] = high, i[at(dim)] = interior;
+  return x.b.pad(v, x.constant(v.dtype(), 0), l, h, i);
+}
+
+// position[size, out] = i * dilation + j * stride, int32.
+Value window_positions(Ctx& x, const Sliding& w) {
+  const Type t{DType::kI32, {w.size, w.out}};
+  const auto scaled = [&](int64_t dim, int64_t by) {
+    return x.b.mul(x.b.iota(t, dim), x.b.splat(t, by));
+  };
+  return x.b.add(scaled(0, w.dilation), scaled(1, w.stride));
+}
+
+Dims split_dim(const Dims& d, int64_t dim, int64_t a, int64_t b) {
+  Dims r = d;
+  r[at(dim)] = a;
+  r.insert(r.begin() + dim + 1, b);
+  return r;
+}
+
+Dims join_dim(const Dims& d, int64_t dim) {
+  Dims r = d;
+  r[at(dim)] *= r[at(dim) + 1];
+  r.erase(r.begin() + dim + 1);
+  return r;
+}
+
+Value add_up(Ctx& x, Value v, Value more) {
+  return v.valid() ? x.b.binary(hlo::is_bool(v.dtype()) ? Op::kOr : Op::kAdd, v, more) : more;
+}
+
+}  // namespace
+
+Value to_windows(Ctx& x, Value v, int64_t dim, const Sliding& w) {
+  if (w.size > kUnrolled) {
+    const Value position = x.b.reshape(window_positions(x, w), {w.size * w.out});
+    const Value taken = take(x, v, position, dim);
+    return x.b.reshape(taken, split_dim(taken.dims(), dim, w.size, w.out));
+  }
+  Values parts;
+  for (int64_t i = 0; i < w.size; ++i) {
+    const int64_t start = i * w.dilation;
+    const Value s = x.b.slice_dim(v, dim, start, start + (w.out - 1) * w.stride + 1, w.stride);
+    parts.push_back(x.b.reshape(s, split_dim(s.dims(), dim, 1, w.out)));
+  }
+  return parts.size() == 1 ? parts[0] : x.b.concatenate(parts, dim);
+}
+
+Value from_windows(Ctx& x, Value v, int64_t dim, const Sliding& w, int64_t length) {
+  if (v.numel() == 0) {
+    Dims d = v.dims();
+    d.erase(d.begin() + dim);
+    d[at(dim)] = length;
+    return x.zeros({v.dtype(), d});
+  }
+  if (w.size <= kUnrolled || (w.stride == 1 && w.out < w.size && w.out <= kUnrolled)) {
+    // One shifted copy for each element of a window.
+    Value sum;
+    for (int64_t i = 0; i < w.size; ++i) {
+      const Value s = x.squeeze(x.b.slice_dim(v, dim, i, i + 1), dim);
+      const int64_t low = i * w.dilation;
+      sum = add_up(
+          x, sum, pad_dim(x, s, dim, low, length - low - (w.out - 1) * w.stride - 1, w.stride - 1));
+    }
+    return sum;
+  }
+  const int64_t pieces = (w.size + w.stride - 1) / w.stride;
+  if (w.dilation == 1 && pieces <= kUnrolled) {
+    // Cut each window into pieces of `stride` elements: piece j of window t lands in row t + j of
+    // [rows, stride].
+    const Value whole = pad_dim(x, v, dim, 0, pieces * w.stride - w.size);
+    Dims cut = whole.dims();
+    cut[at(dim)] = pieces;
+    cut.insert(cut.begin() + dim + 1, w.stride);
+    const Value parts = x.b.reshape(whole, cut);  // [pieces, stride, out]
+    Dims order;
+    for (int64_t i = 0; i + 1 < parts.rank(); ++i) order.push_back(i);
+    std::swap(order[at(dim)], order[at(dim) + 1]);
+    Value sum;
+    for (int64_t j = 0; j < pieces; ++j) {
+      const Value piece = x.squeeze(x.b.slice_dim(parts, dim, j, j + 1), dim);  // [stride, out]
+      sum = add_up(x, sum, pad_dim(x, x.b.transpose(piece, order), dim, j, pieces - 1 - j));
+    }
+    const Value flat = x.b.reshape(sum, join_dim(sum.dims(), dim));
+    const int64_t have = flat.dim(dim);
+    return have >= length ? x.b.slice_dim(flat, dim, 0, length)
+                          : pad_dim(x, flat, dim, 0, length - have);
+  }
+  const Value flat = x.b.reshape(v, join_dim(v.dims(), dim));
+  hlo::ScatterDims d;
+  Dims dims = flat.dims();
+  dims[at(dim)] = length;
+  for (int64_t i = 0; i < flat.rank(); ++i) {
+    if (i != dim) d.update_window_dims.push_back(i);
+  }
+  d.inserted_window_dims = {dim};
+  d.scatter_dims_to_operand_dims = {dim};
+  d.index_vector_dim = 1;
+  const Value position = x.b.reshape(window_positions(x, w), {w.size * w.out});
+  return x.b.scatter(x.zeros({v.dtype(), dims}), position, flat, d,
+                     hlo::is_bool(v.dtype()) ? Op::kOr : Op::kAdd);
+}
+
+namespace {
+
+struct Columns {
+  Dims kernel, dilation, padding, stride, out;
+};
+
+std::string pair_text(const Dims& d) { return cat("(", d[0], ", ", d[1], ")"); }
+
+Columns make_columns(Ctx& x, const Dims& size, const Dims& kernel, const Dims& dilation,
+                     const Dims& padding, const Dims& stride) {
+  Columns c{per_dim(x, kernel, 2, "kernel_size"),
+            per_dim(x, dilation, 2, "dilation"),
+            per_dim(x, padding, 2, "padding"),
+            per_dim(x, stride, 2, "stride"),
+            {}};
+  const auto positive = [&](const Dims& d, const char* what, const char* name) {
+    x.check(d[0] > 0 && d[1] > 0, what, " should be greater than zero, but got ", name,
+            "_height: ", d[0], " ", name, "_width: ", d[1]);
+  };
+  positive(c.kernel, "kernel size", "kernel");
+  positive(c.dilation, "dilation", "dilation");
+  x.check(c.padding[0] >= 0 && c.padding[1] >= 0,
+          "padding should be non-negative, but got pad_height: ", c.padding[0],
+          " pad_width: ", c.padding[1]);
+  positive(c.stride, "stride", "stride");
+  for (size_t j = 0; j < 2; ++j) {
+    const int64_t room = size[j] + 2 * c.padding[j] - c.dilation[j] * (c.kernel[j] - 1) - 1;
+    c.out.push_back(room < 0 ? 0 : room / c.stride[j] + 1);
+  }
+  x.check(c.out[0] > 0 && c.out[1] > 0, "Given input with spatial size ", pair_text(size),
+          ", kernel_size=", pair_text(c.kernel), ", dilation=", pair_text(c.dilation),
+          ", padding=", pair_text(c.padding),
+          ", calculated shape of the array of sliding blocks as ", pair_text(c.out),
+          ", but its components must be at least one.");
+  return c;
+}
+
+Sliding sliding(const Columns& c, size_t j) {
+  return {c.kernel[j], c.stride[j], c.dilation[j], c.out[j]};
+}
+
+void check_columns_type(Ctx& x, Value v, const char* kernel) {
+  x.check_supported(!hlo::is_integer(v.dtype()), "\"", kernel, "\" not implemented for '",
+                    scalar_type_name(v.dtype()), "'");
+}
+
+Value im2col(Ctx& x, Value self, Dims kernel, Dims dilation, Dims padding, Dims stride) {
+  const int64_t r = self.rank();
+  const bool ok = (r == 3 || r == 4) &&
+                  hlo::product(Dims(self.dims().begin() + (r == 4), self.dims().end())) != 0;
+  x.check(ok,
+          "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+          "dimensions for "
+          "input, but got: ",
+          self.dims());
+  check_columns_type(x, self, "im2col_out_cpu");
+  const Value v = r == 3 ? x.unsqueeze(self, 0) : self;
+  const Columns c = make_columns(x, spatial_dims(v), kernel, dilation, padding, stride);
+  const int64_t n = v.dim(0), channels = v.dim(1), k = c.kernel[0] * c.kernel[1],
+                blocks = c.out[0] * c.out[1];
+  Dims result{n, channels * k, blocks};
+  if (r == 3) result.erase(result.begin());
+  if (n == 0) return x.zeros({v.dtype(), result});
+  const Value padded =
+      pad_dim(x, pad_dim(x, v, 2, c.padding[0], c.padding[0]), 3, c.padding[1], c.padding[1]);
+  // [n, c, h, w] -> [n, c, kh, oh, kw, ow] -> [n, c, kh, kw, oh, ow]
+  const Value windows = to_windows(x, to_windows(x, padded, 2, sliding(c, 0)), 4, sliding(c, 1));
+  return x.b.reshape(x.b.transpose(windows, {0, 1, 2, 4, 3, 5}), result);
+}
+
+Value col2im(Ctx& x, Value self, Dims output_size, Dims kernel, Dims dilation, Dims padding,
+             Dims stride) {
+  const int64_t r = self.rank();
+  const Dims size = per_dim(x, output_size, 2, "output_size");
+  const bool ok = (r == 2 || r == 3) &&
+                  hlo::product(Dims(self.dims().begin() + (r == 3), self.dims().end())) != 0;
+  x.check(ok,
+          "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
+          "dimensions for "
+          "input, but got: ",
+          self.dims());
+  check_columns_type(x, self, "col2im_out_cpu");
+  const Value v = r == 2 ? x.unsqueeze(self, 0) : self;
+  const Columns c = make_columns(x, size, kernel, dilation, padding, stride);
+  const int64_t n = v.dim(0), k = c.kernel[0] * c.kernel[1], blocks = c.out[0] * c.out[1];
+  x.check(v.dim(1) % k == 0,
+          "Expected size of input's dimension 1 to be divisible by the product of kernel_size, "
+          "but got input.size(1)=",
+          v.dim(1), " and kernel_size=", pair_text(c.kernel), ".");
+  x.check(
+      v.dim(2) == blocks, "Given output_size=", pair_text(size),
+      ", kernel_size=", pair_text(c.kernel), ", dilation=", pair_text(c.dilation),
+      ", padding=", pair_text(c.padding), ", stride=", pair_text(c.stride),
+      ", expected size of input's dimension 2 to match the calculated number of sliding blocks ",
+      c.out[0], " * ", c.out[1], " = ", blocks, ", but got input.size(2)=", v.dim(2), ".");
+  const int64_t channels = v.dim(1) / k;
+  Dims result{n, channels, size[0], size[1]};
+  if (r == 2) result.erase(result.begin());
+  if (n == 0) return x.zeros({v.dtype(), result});
+  const Value cut =
+      x.b.reshape(x.to_compute(v), {n, channels, c.kernel[0], c.kernel[1], c.out[0], c.out[1]});
+  const Value windows = x.b.transpose(cut, {0, 1, 2, 4, 3, 5});
+  const Value rows = from_windows(x, windows, 4, sliding(c, 1), size[1] + 2 * c.padding[1]);
+  const Value whole = from_windows(x, rows, 2, sliding(c, 0), size[0] + 2 * c.padding[0]);
+  const Value inner = x.b.slice_dim(x.b.slice_dim(whole, 2, c.padding[0], c.padding[0] + size[0]),
+                                    3, c.padding[1], c.padding[1] + size[1]);
+  return x.b.reshape(x.convert(inner, v.dtype()), result);
+}
+
+// grad_in [..., out at dim, ..., size] -> input_sizes.
+Value unfold_backward(Ctx& x, Value grad_in, Dims input_sizes, int64_t dim, int64_t size,
+                      int64_t step) {
+  const auto rank = static_cast<int64_t>(input_sizes.size());
+  if (rank == 0)
+    return x.convert(x.sum(x.to_compute(grad_in), x.all_axes(grad_in)), grad_in.dtype());
+  const int64_t d = x.axis(dim, rank);
+  Dims order;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (i == d) order.push_back(rank);  // the window's elements come before its position
+    order.push_back(i);
+  }
+  const Value windows = x.b.transpose(x.to_compute(grad_in), order);
+  const Sliding w{size, step, 1, grad_in.dim(d)};
+  return x.convert(from_windows(x, windows, d, w, input_sizes[at(d)]), grad_in.dtype());
+}
+
+Dims ones(const Dims& like) { return Dims(like.size(), 1); }
+Dims none(const Dims& like) { return Dims(like.size(), 0); }
+
+}  // namespace
+
+void register_conv(ops::Registry& r) {
+  const auto channels_last = ops::LayoutRule::kChannelsLast;
+  r.op("aten::convolution_overrideable", convolution).layout(channels_last);
+  r.op("aten::convolution_backward_overrideable", [](Ctx& x, Value grad_output, Value input,
+                                                     Value weight, Dims stride, Dims padding,
+                                                     Dims dilation, bool transposed,
+                                                     Dims output_padding, int64_t groups,
+                                                     std::vector<bool> output_mask) {
+     return convolution_backward(x, grad_output, input, weight, stride, padding, dilation,
+                                 transposed, output_padding, groups, output_mask);
+   }).layout(channels_last);
+  for (const char* name : {"aten::_slow_conv2d_forward", "aten::slow_conv3d_forward"}) {
+    r.op(name, [](Ctx& x, Value self, Value weight, Dims kernel_size, Opt<Value> bias, Dims stride,
+                  Dims padding) {
+       return direct(x, self, weight, kernel_size, bias, stride, padding, ones(stride), false, {},
+                     1);
+     }).layout(channels_last);
+  }
+  r.op("aten::_slow_conv2d_backward.output_mask", [](Ctx& x, Value grad_output, Value self,
+                                                     Value weight,
+                                                     [[maybe_unused]] Dims kernel_size, Dims stride,
+                                                     Dims padding, std::vector<bool> output_mask) {
+     return convolution_backward(x, grad_output, self, weight, stride, padding, ones(stride), false,
+                                 none(stride), 1, output_mask);
+   }).layout(channels_last);
+  for (const char* name : {"aten::slow_conv_dilated2d", "aten::slow_conv_dilated3d"}) {
+    r.op(name, [](Ctx& x, Value self, Value weight, Dims kernel_size, Opt<Value> bias, Dims stride,
+                  Dims padding, Dims dilation) {
+       return direct(x, self, weight, kernel_size, bias, stride, padding, dilation, false, {}, 1);
+     }).layout(channels_last);
+  }
+  for (const char* name : {"aten::slow_conv_transpose2d", "aten::slow_conv_transpose3d"}) {
+    r.op(name, [](Ctx& x, Value self, Value weight, Dims kernel_size, Opt<Value> bias, Dims stride,
+                  Dims padding, Dims output_padding, Dims dilation) {
+       return direct(x, self, weight, kernel_size, bias, stride, padding, dilation, true,
+                     output_padding, 1);
+     }).layout(channels_last);
+  }
+  for (const char* name : {"aten::_conv_depthwise2d", "aten::conv_depthwise3d"}) {
+    r.op(name, [](Ctx& x, Value self, Value weight, Dims kernel_size, Opt<Value> bias, Dims stride,
+                  Dims padding, Dims dilation) {
+       return direct(x, self, weight, kernel_size, bias, stride, padding, dilation, false, {},
+                     self.dim(1));
+     }).layout(channels_last);
+  }
+  r.op("aten::conv_tbc", conv_tbc);
+  r.op("aten::im2col", im2col);
+  r.op("aten::col2im", col2im);
+  r.op("aten::unfold_backward", unfold_backward);
+}
+
+}  // namespace tpu::aten
