@@ -1,7 +1,7 @@
-// The one error of the project: a kind, which decides the Python exception class, and a text of the form
-// "reason with values; remedy". TPU_CHECK(condition, [kind,] parts...) throws where the condition is false
-// (kind kInvalid when none is named), TPU_THROW(kind, parts...) always; parts are written by `cat`.
-// The parts are evaluated only when the error is thrown.
+// The one error of the project: a kind, which decides the Python exception class, and a text of the
+// form "reason with values; remedy". TPU_CHECK(condition, [kind,] parts...) throws where the
+// condition is false (kind kInvalid when none is named), TPU_THROW(kind, parts...) always; parts
+// are written by `cat`. The parts are evaluated only when the error is thrown.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +52,10 @@ template <class First, class... Rest>
 }  // namespace detail
 }  // namespace tpu
 
-#define TPU_CHECK(condition, ...)                    \
-  do {                                               \
-    if (!(condition)) [[unlikely]]                   \
-      ::tpu::detail::fail(__VA_ARGS__);              \
+#define TPU_CHECK(condition, ...)       \
+  do {                                  \
+    if (!(condition)) [[unlikely]]      \
+      ::tpu::detail::fail(__VA_ARGS__); \
   } while (false)
 
 #define TPU_THROW(kind, ...) ::tpu::detail::throw_error((kind), ::tpu::cat(__VA_ARGS__))

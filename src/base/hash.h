@@ -1,8 +1,8 @@
-// Hashes for keys and names of cached things; not for security. `Hasher` takes words and byte strings one
-// after the other and is cheap enough to run while recording (two multiplications a word). Each step is a
-// permutation of the 128-bit state, so no input loses state. The values are the same on every run and
-// machine of the same byte order: they may be stored on disk; a change of the algorithm must then change the
-// version in the stored keys.
+// Hashes for keys and names of cached things; not for security. `Hasher` takes words and byte
+// strings one after the other and is cheap enough to run while recording (two multiplications a
+// word). Each step is a permutation of the 128-bit state, so no input loses state. The values are
+// the same on every run and machine of the same byte order: they may be stored on disk; a change of
+// the algorithm must then change the version in the stored keys.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,6 @@
-// TPU_LOG(LogLevel::kWarning, parts...) writes one line to the sink (stderr unless replaced) when the setting
-// `log_level` admits it; the parts are evaluated only then. Safe from any thread, also from plugin callbacks.
+// TPU_LOG(LogLevel::kWarning, parts...) writes one line to the sink (stderr unless replaced) when
+// the setting `log_level` admits it; the parts are evaluated only then. Safe from any thread, also
+// from plugin callbacks.
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,7 @@ bool first_time(std::string_view key);
 
 }  // namespace tpu
 
-#define TPU_LOG(level, ...)                                                        \
-  do {                                                                             \
+#define TPU_LOG(level, ...)                                                         \
+  do {                                                                              \
     if (::tpu::log_enabled(level)) ::tpu::log_line(level, ::tpu::cat(__VA_ARGS__)); \
   } while (false)

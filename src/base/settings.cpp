@@ -25,7 +25,8 @@ constexpr Setting kTable[] = {
     {"cpu_device_count", "TORCH_TPU_CPU_DEVICE_COUNT", kInt, "1", "",
      "devices that the CPU plugin offers"},
     {"memory_limit", "TORCH_TPU_MEMORY_LIMIT", kBytes, "0", "",
-     "device memory in bytes that may be used; 0 is all of it (on the CPU plugin: the host memory)"},
+     "device memory in bytes that may be used; 0 is all of it (on the CPU plugin: the host "
+     "memory)"},
     {"xla_options", "TORCH_TPU_XLA_OPTIONS", kString, "", "",
      "compile options for every program, key=value separated by blanks"},
     // How eager code runs.
@@ -134,12 +135,11 @@ Settings::Settings(std::span<const Setting> table) : table_(table), values_(tabl
 
 size_t Settings::find(std::string_view name) const {
   const auto at = std::ranges::find(table_, name, &Setting::name);
-  TPU_CHECK(at != table_.end(), "no setting is called ", name, "; the names are ",
-            [&] {
-              std::vector<std::string_view> names;
-              for (const Setting& row : table_) names.push_back(row.name);
-              return join(names);
-            }());
+  TPU_CHECK(at != table_.end(), "no setting is called ", name, "; the names are ", [&] {
+    std::vector<std::string_view> names;
+    for (const Setting& row : table_) names.push_back(row.name);
+    return join(names);
+  }());
   return static_cast<size_t>(at - table_.begin());
 }
 
@@ -175,8 +175,8 @@ int64_t Settings::get_int(std::string_view name) {
 
 std::string Settings::get_string(std::string_view name) {
   const size_t i = find(name);
-  TPU_CHECK(table_[i].type == kString || table_[i].type == kEnum, ErrorKind::kInternal,
-            "setting ", name, " is no text");
+  TPU_CHECK(table_[i].type == kString || table_[i].type == kEnum, ErrorKind::kInternal, "setting ",
+            name, " is no text");
   const std::lock_guard lock(mutex_);
   return *value(i).text;
 }

@@ -1,8 +1,9 @@
-// Every setting of the project is one row of the table in settings.cpp: name, environment variable, type,
-// default, meaning. A value comes from `set` (Python), else from the environment, else from the default.
-// The environment is read once, at the first use of the row; a text that the row's type does not admit is an
-// error that names the variable and what it takes. Safe from any thread. A read takes a lock and a search of
-// the table: code that runs once an op keeps the value and reads it again when `generation()` has changed.
+// Every setting of the project is one row of the table in settings.cpp: name, environment variable,
+// type, default, meaning. A value comes from `set` (Python), else from the environment, else from
+// the default. The environment is read once, at the first use of the row; a text that the row's
+// type does not admit is an error that names the variable and what it takes. Safe from any thread.
+// A read takes a lock and a search of the table: code that runs once an op keeps the value and
+// reads it again when `generation()` has changed.
 #pragma once
 
 #include <atomic>
@@ -39,7 +40,7 @@ class Settings {
   explicit Settings(std::span<const Setting> table);
 
   bool get_bool(std::string_view name);
-  int64_t get_int(std::string_view name);  // kInt and kBytes
+  int64_t get_int(std::string_view name);         // kInt and kBytes
   std::string get_string(std::string_view name);  // kString and kEnum
   // Beats the environment until `reset`. Throws when the row does not admit the text.
   void set(std::string_view name, std::string_view text);

@@ -97,7 +97,8 @@ TEST(settings_table_is_sound) {
 
 TEST(log_goes_to_the_sink_by_level) {
   std::vector<std::string> lines;
-  set_log_sink([&](LogLevel level, const std::string& text) { lines.push_back(cat(level, " ", text)); });
+  set_log_sink(
+      [&](LogLevel level, const std::string& text) { lines.push_back(cat(level, " ", text)); });
   int evaluated = 0;
   TPU_LOG(LogLevel::kWarning, "a ", 1);
   TPU_LOG(LogLevel::kDebug, ++evaluated);  // below the default level

@@ -1,6 +1,7 @@
-// Text from values. `cat(a, b, ...)` writes its parts one after the other: numbers in decimal, bools as
-// true/false, ranges as [1, 2], pairs as (1, 2), an empty optional as none. A type of ours prints by a
-// `to_string(x)` or an `operator<<` found beside it; an enumerator without one prints as its number.
+// Text from values. `cat(a, b, ...)` writes its parts one after the other: numbers in decimal,
+// bools as true/false, ranges as [1, 2], pairs as (1, 2), an empty optional as none. A type of ours
+// prints by a `to_string(x)` or an `operator<<` found beside it; an enumerator without one prints
+// as its number.
 #pragma once
 
 #include <charconv>

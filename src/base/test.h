@@ -1,6 +1,7 @@
 // A test file is a list of TEST(name) { ... } bodies; all test files of a layer make one program.
 // EXPECT_* report and go on, an exception fails the test, SKIP("reason") ends it as skipped.
-// Options: --filter=PART runs the tests whose name contains PART; the other words are `test::args()`.
+// Options: --filter=PART runs the tests whose name contains PART; the other words are
+// `test::args()`.
 #pragma once
 
 #include <cstdio>
@@ -82,12 +83,13 @@ inline int run(int argc, char** argv) {
 // Weak, so that every test file of a program may bring it along.
 __attribute__((weak)) int main(int argc, char** argv) { return tpu::test::run(argc, argv); }
 
-#define TEST(name)                                                                         \
-  static void test_##name();                                                               \
+#define TEST(name)                                                                             \
+  static void test_##name();                                                                   \
   [[maybe_unused]] static const bool registered_##name = ::tpu::test::add(#name, test_##name); \
   static void test_##name()
 
-#define SKIP(...) throw ::tpu::test::Skipped{::tpu::cat(__VA_ARGS__)}
+#define SKIP(...) \
+  throw ::tpu::test::Skipped { ::tpu::cat(__VA_ARGS__) }
 
 #define EXPECT_TRUE(condition) \
   ((condition) ? void() : ::tpu::test::report(__FILE__, __LINE__, "expected " #condition))
@@ -95,21 +97,21 @@ __attribute__((weak)) int main(int argc, char** argv) { return tpu::test::run(ar
 #define EXPECT_EQ(a, b) ::tpu::test::expect_equal((a), (b), #a, #b, __FILE__, __LINE__)
 
 // The expression must throw, and the message must contain `part`.
-#define EXPECT_THROW_MSG(expression, part)                                                \
-  do {                                                                                    \
-    std::string message_;                                                                 \
-    bool threw_ = false;                                                                  \
-    try {                                                                                 \
-      (void)(expression);                                                                 \
-    } catch (const std::exception& e_) {                                                  \
-      threw_ = true;                                                                      \
-      message_ = e_.what();                                                               \
-    }                                                                                     \
-    if (!threw_) {                                                                        \
-      ::tpu::test::report(__FILE__, __LINE__, #expression " did not throw");              \
-    } else if (message_.find(part) == std::string::npos) {                                \
-      ::tpu::test::report(__FILE__, __LINE__,                                             \
-                          ::tpu::cat(#expression " threw \"", message_, "\", expected \"", \
-                                     part, "\""));                                        \
-    }                                                                                     \
+#define EXPECT_THROW_MSG(expression, part)                                               \
+  do {                                                                                   \
+    std::string message_;                                                                \
+    bool threw_ = false;                                                                 \
+    try {                                                                                \
+      (void)(expression);                                                                \
+    } catch (const std::exception& e_) {                                                 \
+      threw_ = true;                                                                     \
+      message_ = e_.what();                                                              \
+    }                                                                                    \
+    if (!threw_) {                                                                       \
+      ::tpu::test::report(__FILE__, __LINE__, #expression " did not throw");             \
+    } else if (message_.find(part) == std::string::npos) {                               \
+      ::tpu::test::report(                                                               \
+          __FILE__, __LINE__,                                                            \
+          ::tpu::cat(#expression " threw \"", message_, "\", expected \"", part, "\"")); \
+    }                                                                                    \
   } while (false)

@@ -50,8 +50,8 @@ struct File {
   size_t size = 0;
 };
 
-// Whether `name` occurs as the end of a word: linkers let a string share its tail with a longer one, so
-// anything may stand before it.
+// Whether `name` occurs as the end of a word: linkers let a string share its tail with a longer
+// one, so anything may stand before it.
 bool contains_name(const File& file, std::string_view name) {
   const char* at = static_cast<const char*>(file.data);
   const char* end = at + file.size;
@@ -60,7 +60,8 @@ bool contains_name(const File& file, std::string_view name) {
     at = static_cast<const char*>(memmem(at, left, name.data(), name.size()));
     if (at == nullptr) return false;
     at += name.size();
-    if (at == end || (std::isalnum(static_cast<unsigned char>(*at)) == 0 && *at != '_')) return true;
+    if (at == end || (std::isalnum(static_cast<unsigned char>(*at)) == 0 && *at != '_'))
+      return true;
   }
 }
 
@@ -120,9 +121,10 @@ void count_client(int change) {
 }
 
 void throw_forked() {
-  TPU_THROW(ErrorKind::kDevice,
-            "this process was forked from one that already used the device, whose threads it lacks; "
-            "start workers with the spawn or forkserver method");
+  TPU_THROW(
+      ErrorKind::kDevice,
+      "this process was forked from one that already used the device, whose threads it lacks; "
+      "start workers with the spawn or forkserver method");
 }
 
 }  // namespace detail
@@ -199,7 +201,8 @@ std::shared_ptr<const Api> Api::load(const std::string& path) {
   TPU_CHECK(stat(path.c_str(), &info) == 0, ErrorKind::kDevice, "the plugin library ", path,
             " cannot be found: ", std::strerror(errno));
   if (const char* flags = std::getenv("XLA_FLAGS")) check_xla_flags(path, flags);
-  // The plugins write to stderr when a client is created, and every error that a call returns once more.
+  // The plugins write to stderr when a client is created, and every error that a call returns once
+  // more.
   if (!log_enabled(LogLevel::kDebug)) setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
 
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -267,8 +270,8 @@ std::vector<int> Api::extensions() const {
 }
 
 void Api::throw_missing(std::string_view function) const {
-  TPU_THROW(ErrorKind::kUnsupported, "the plugin ", path_, " (PJRT ", version(), ") has no ", function,
-            "; use a newer plugin");
+  TPU_THROW(ErrorKind::kUnsupported, "the plugin ", path_, " (PJRT ", version(), ") has no ",
+            function, "; use a newer plugin");
 }
 
 void (*Api::function_at(size_t slot) const)() {

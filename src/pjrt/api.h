@@ -1,12 +1,14 @@
 // A loaded PJRT plugin: the table of functions behind one shared library.
 //
-// `call` is the only way this layer enters a plugin: it checks that the plugin has the function and turns a
-// PJRT_Error into tpu::Error. The argument structs are wrapped in `Args`, which sets struct_size and keeps zeroed
-// room behind the struct, so that a newer plugin never reads or writes past what our header knows.
+// `call` is the only way this layer enters a plugin: it checks that the plugin has the function and
+// turns a PJRT_Error into tpu::Error. The argument structs are wrapped in `Args`, which sets
+// struct_size and keeps zeroed room behind the struct, so that a newer plugin never reads or writes
+// past what our header knows.
 //
-// A library is never unloaded, since its threads may outlive us. Everything here may be used from any thread.
-// After a fork the plugin's threads are gone and a call would hang: in a child of a process with a live Client
-// every call throws, and handles are dropped without entering the plugin.
+// A library is never unloaded, since its threads may outlive us. Everything here may be used from
+// any thread. After a fork the plugin's threads are gone and a call would hang: in a child of a
+// process with a live Client every call throws, and handles are dropped without entering the
+// plugin.
 #pragma once
 
 #include <atomic>
@@ -85,7 +87,8 @@ inline bool forked() { return in_fork_child.load(std::memory_order_relaxed); }
 // A Client is counted while it lives: a fork of a process without one is harmless.
 void count_client(int change);
 
-// The number of an enumerator that may be younger than our header: to read it as its own type would be undefined.
+// The number of an enumerator that may be younger than our header: to read it as its own type would
+// be undefined.
 template <class E>
 int enum_number(const E& value) {
   static_assert(sizeof(E) == sizeof(int));
@@ -105,21 +108,25 @@ constexpr std::string_view function_name() {
 
 class Api {
  public:
-  // Loads the library, checks its version and runs PJRT_Plugin_Initialize unless that was done before in this
-  // process. Silences the plugin's own log (TF_CPP_MIN_LOG_LEVEL=3) unless that variable is set or our log level is
-  // debug. Refuses flags in XLA_FLAGS that the plugin does not know, since those would end the process.
+  // Loads the library, checks its version and runs PJRT_Plugin_Initialize unless that was done
+  // before in this process. Silences the plugin's own log (TF_CPP_MIN_LOG_LEVEL=3) unless that
+  // variable is set or our log level is debug. Refuses flags in XLA_FLAGS that the plugin does not
+  // know, since those would end the process.
   static std::shared_ptr<const Api> load(const std::string& path);
 
   const std::string& path() const { return path_; }
   int minor_version() const { return api_->pjrt_api_version.minor_version; }
   // "0.115"
   std::string version() const;
-  // What the plugin says of itself: xla_version, stablehlo_current_version, stablehlo_minimum_version, ...
+  // What the plugin says of itself: xla_version, stablehlo_current_version,
+  // stablehlo_minimum_version, ...
   const NamedValues& attributes() const { return attributes_; }
-  // The StableHLO version the plugin was built with, such as {1, 20, 0}; empty when it does not say.
+  // The StableHLO version the plugin was built with, such as {1, 20, 0}; empty when it does not
+  // say.
   std::vector<int64_t> stablehlo_version() const;
-  // Equal only for the same build of the same library: its build id, else a hash of the file (about 0.1 s for
-  // 200 MB, once). An executable serialized by another build may load and compute garbage.
+  // Equal only for the same build of the same library: its build id, else a hash of the file (about
+  // 0.1 s for 200 MB, once). An executable serialized by another build may load and compute
+  // garbage.
   Hash128 identity() const;
 
   // The plugin's extension struct, or nullptr.
@@ -160,8 +167,8 @@ class Api {
     if (PJRT_Error* error = (api_->*kFunction)(&args)) drop_error(error);
   }
 
-  // A function that the header of the build may not have, by its place in the table (see api_newer.h); nullptr
-  // when the plugin is too old for it.
+  // A function that the header of the build may not have, by its place in the table (see
+  // api_newer.h); nullptr when the plugin is too old for it.
   template <class Function>
   Function* newer_function(size_t slot) const {
     return reinterpret_cast<Function*>(function_at(slot));
@@ -187,11 +194,13 @@ class Api {
   mutable Hash128 identity_;
 };
 
-// Throws when XLA_FLAGS (or `flags`, for tests) holds a flag that does not occur in the library at `path`.
+// Throws when XLA_FLAGS (or `flags`, for tests) holds a flag that does not occur in the library at
+// `path`.
 void check_xla_flags(const std::string& path, std::string_view flags);
 
-// Makes an XLA FFI handler (its C entry point) callable as custom call `target` with api_version 4. Throws where
-// the plugin has no FFI. A handler built for a newer FFI than the plugin's is accepted here and fails at compile.
+// Makes an XLA FFI handler (its C entry point) callable as custom call `target` with api_version 4.
+// Throws where the plugin has no FFI. A handler built for a newer FFI than the plugin's is accepted
+// here and fails at compile.
 void register_ffi_handler(const Api& api, std::string_view target, std::string_view platform,
                           void* handler);
 

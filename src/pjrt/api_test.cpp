@@ -115,7 +115,8 @@ TEST(a_missing_function_is_named) {
   EXPECT_THROW_MSG((api.call<&PJRT_Api::PJRT_Client_Compile>(compile), 0),
                    "the plugin a test (PJRT 0.81) has no PJRT_Client_Compile; use a newer plugin");
   Args<PJRT_Client_Destroy_Args> destroy;  // inside the table, but null
-  EXPECT_THROW_MSG((api.call<&PJRT_Api::PJRT_Client_Destroy>(destroy), 0), "has no PJRT_Client_Destroy");
+  EXPECT_THROW_MSG((api.call<&PJRT_Api::PJRT_Client_Destroy>(destroy), 0),
+                   "has no PJRT_Client_Destroy");
   EXPECT_TRUE(api.newer_function<PJRT_Error*(void*)>(124) == nullptr);
 }
 
@@ -162,7 +163,8 @@ TEST(serialized_programs_carry_their_maker) {
   const Hash128 maker{1, 2}, other{1, 3};
   const std::string bytes = wrap_serialized(maker, std::string("a\0b", 3));
   EXPECT_EQ(unwrap_serialized(maker, bytes), std::string_view("a\0b", 3));
-  EXPECT_THROW_MSG(unwrap_serialized(other, bytes), "another plugin build or for another processor");
+  EXPECT_THROW_MSG(unwrap_serialized(other, bytes),
+                   "another plugin build or for another processor");
   EXPECT_THROW_MSG(unwrap_serialized(maker, bytes.substr(0, 30)), "no serialized executable");
   EXPECT_THROW_MSG(unwrap_serialized(maker, ""), "no serialized executable");
 }

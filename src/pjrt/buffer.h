@@ -1,6 +1,7 @@
-// One array on one device. Its content may still be on the way: `ready_event` tells when it is there and whether
-// the program that makes it failed. A donated or deleted buffer keeps its type; its memory is gone.
-// Copies to the host are dense and in row-major order, whatever the device's layout.
+// One array on one device. Its content may still be on the way: `ready_event` tells when it is
+// there and whether the program that makes it failed. A donated or deleted buffer keeps its type;
+// its memory is gone. Copies to the host are dense and in row-major order, whatever the device's
+// layout.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,8 @@ class Buffer {
   ElementType element_type() const;
   // Valid while the buffer lives.
   std::span<const int64_t> dims() const;
-  // Differs from dims() where a dimension is bounded and dynamic: then these are the sizes of this value.
+  // Differs from dims() where a dimension is bounded and dynamic: then these are the sizes of this
+  // value.
   std::span<const int64_t> unpadded_dims() const;
   // On the device, with its padding.
   size_t size_bytes() const;
@@ -34,16 +36,19 @@ class Buffer {
   PJRT_Device* device() const;
   // Whether the memory can be read by the host at unsafe_pointer().
   bool is_on_cpu() const;
-  // Address of the first byte in the device's memory. Only valid while the buffer is neither deleted nor donated.
+  // Address of the first byte in the device's memory. Only valid while the buffer is neither
+  // deleted nor donated.
   uintptr_t unsafe_pointer() const;
 
   Event ready_event() const;
   // Waits for the content; throws the error of the program that should have made it.
   void await() const { ready_event().await(); }
 
-  // Starts a copy of the whole array to `dst`, of host_size_bytes() at least. `dst` must live until the event.
+  // Starts a copy of the whole array to `dst`, of host_size_bytes() at least. `dst` must live until
+  // the event.
   [[nodiscard]] Event to_host(void* dst, size_t dst_size_bytes) const;
-  // Bytes [offset, offset + size) of the device's memory, in its own layout: for linear layouts (CPU) only.
+  // Bytes [offset, offset + size) of the device's memory, in its own layout: for linear layouts
+  // (CPU) only.
   [[nodiscard]] Event copy_raw_to_host(void* dst, int64_t offset_bytes, int64_t size_bytes) const;
   // A copy on another device of the same client.
   Buffer copy_to_device(PJRT_Device* device) const;

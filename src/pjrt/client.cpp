@@ -20,8 +20,7 @@ constexpr std::string_view kTinyProgram = R"("builtin.module"() ({
 
 PJRT_HostBufferSemantics to_c(HostSemantics semantics) {
   switch (semantics) {
-    case HostSemantics::kCopyDuringCall:
-      return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+    case HostSemantics::kCopyDuringCall: return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
     case HostSemantics::kCopyUntilDone:
       return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
     case HostSemantics::kZeroCopy: return PJRT_HostBufferSemantics_kImmutableZeroCopy;
@@ -79,8 +78,7 @@ std::optional<MemoryStats> Device::memory_stats() const {
   };
 }
 
-std::unique_ptr<Client> Client::create(std::shared_ptr<const Api> api,
-                                       const NamedValues& options) {
+std::unique_ptr<Client> Client::create(std::shared_ptr<const Api> api, const NamedValues& options) {
   const NamedValueList list(options);
   Args<PJRT_Client_Create_Args> args;
   args.create_options = list.data();
@@ -165,7 +163,8 @@ CompileOptions Client::fast_options(CompileOptions options) const {
   if (!fast_tier_) fast_tier_ = probe_fast_tier();
   if (options.debug_options.empty()) options.debug_options = fast_tier_->debug_options;
   // What the caller set stays.
-  for (const auto& [name, value] : fast_tier_->overrides) options.overrides.try_emplace(name, value);
+  for (const auto& [name, value] : fast_tier_->overrides)
+    options.overrides.try_emplace(name, value);
   return options;
 }
 
@@ -173,32 +172,35 @@ Client::FastTier Client::probe_fast_tier() const {
   FastTier tier;
   tier.overrides = {{"xla_backend_optimization_level", int64_t{0}},
                     {"xla_cpu_parallel_codegen_split_count", int64_t{1}}};
-  const auto works = [this](const FastTier& t) {
+  const auto try_compile = [this](const FastTier& t) -> std::optional<Executable> {
     try {
-      compile(kTinyProgram, "mlir", {.overrides = t.overrides, .debug_options = t.debug_options});
-      return true;
+      return compile(kTinyProgram, "mlir",
+                     {.overrides = t.overrides, .debug_options = t.debug_options});
     } catch (const Error&) {
-      return false;
+      return std::nullopt;
     }
   };
-  // Most of a small program's compile time is the compiler of fusions. Plugins differ in how it is switched off:
-  // an option of its own, or an entry of the map xla_backend_extra_options, which an override cannot set: then the
-  // plugin's full default options are taken and the entry appended.
+  // Most of a small program's compile time is the compiler of fusions. Plugins differ in how it is
+  // switched off: by an option of its own, or by an entry of the map xla_backend_extra_options,
+  // which an override cannot set. Then the entry is appended to the plugin's full options, which it
+  // tells of a program that was compiled with an override.
   FastTier own_option = tier;
   own_option.overrides["xla_cpu_use_fusion_emitters"] = false;
-  if (works(own_option)) return own_option;
+  if (try_compile(own_option)) return own_option;
 
-  constexpr uint32_t kBuildOptions = 3, kDebugOptions = 3;
-  if (const auto defaults = compile(kTinyProgram, "mlir", {}).compile_options()) {
+  const auto plain = try_compile(tier);
+  if (!plain) return {};
+  if (const auto options = plain->compile_options()) {
+    constexpr uint32_t kBuildOptions = 3, kDebugOptions = 3;
     FastTier extra = tier;
     extra.debug_options =
-        read_message_field(read_message_field(*defaults, kBuildOptions), kDebugOptions);
+        read_message_field(read_message_field(*options, kBuildOptions), kDebugOptions);
     if (!extra.debug_options.empty()) {
       extra.debug_options += backend_extra_option("xla_cpu_disable_new_fusion_emitters");
-      if (works(extra)) return extra;
+      if (try_compile(extra)) return extra;
     }
   }
-  return works(tier) ? tier : FastTier{};
+  return tier;
 }
 
 PJRT_Device* Client::device_or_first(PJRT_Device* device) const {

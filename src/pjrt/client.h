@@ -1,5 +1,6 @@
-// The devices of one plugin in this process, and everything that is made on them: programs and buffers.
-// A Client outlives its children and may be used from any thread. Callbacks run on threads of the plugin.
+// The devices of one plugin in this process, and everything that is made on them: programs and
+// buffers. A Client outlives its children and may be used from any thread. Callbacks run on threads
+// of the plugin.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +45,10 @@ class Device {
 
 // How long the plugin may use the caller's memory.
 enum class HostSemantics : uint8_t {
-  kCopyDuringCall,    // copied when the call returns
-  kCopyUntilDone,     // read until the done event
-  kZeroCopy,          // read as long as the buffer lives (CPU, 64-byte aligned; else copied)
-  kMutableZeroCopy,   // read, and written by donation, as long as the buffer lives (the same)
+  kCopyDuringCall,   // copied when the call returns
+  kCopyUntilDone,    // read until the done event
+  kZeroCopy,         // read as long as the buffer lives (CPU, 64-byte aligned; else copied)
+  kMutableZeroCopy,  // read, and written by donation, as long as the buffer lives (the same)
 };
 // Alignment that zero copy and views of host memory need on the CPU plugins.
 constexpr size_t kZeroCopyAlignment = 64;
@@ -83,29 +84,31 @@ class Client {
   const std::vector<Device>& devices() const { return addressable_; }
   // Of all processes.
   std::vector<Device> all_devices() const;
-  // Key of what this client compiles: plugin build, platform version and, on the CPU, the processor's features.
+  // Key of what this client compiles: plugin build, platform version and, on the CPU, the
+  // processor's features.
   Hash128 identity() const;
 
-  // `format` is "mlir" (text, bytecode or portable artifact) or "hlo". Text with an unbounded dynamic dimension is
-  // refused here, because some plugins abort on it.
+  // `format` is "mlir" (text, bytecode or portable artifact) or "hlo". Text with an unbounded
+  // dynamic dimension is refused here, because some plugins abort on it.
   Executable compile(std::string_view program, std::string_view format,
                      const CompileOptions& options) const;
-  // Loads what `serialize` wrote; throws kInvalid when another plugin build or kind of processor made it.
+  // Loads what `serialize` wrote; throws kInvalid when another plugin build or kind of processor
+  // made it.
   Executable deserialize(std::string_view serialized) const;
-  // The given options changed for a quick compile of programs that run seldom: less optimization, up to 4x quicker
-  // on the CPU plugins. The first call compiles a tiny program to learn what the plugin takes (20 to 60 ms). On
-  // other platforms the options come back unchanged.
+  // The given options changed for a quick compile of programs that run seldom: less optimization,
+  // 3 (tiny) to 6 times quicker on the CPU plugins. The first call compiles tiny programs to learn
+  // what the plugin takes (about 60 ms). On other platforms the options come back unchanged.
   CompileOptions fast_options(CompileOptions options) const;
 
-  // `device` null: the first. Dense device layout, chosen by the plugin. `on_host_done` is called as by
-  // Event::on_ready, whatever the outcome.
+  // `device` null: the first. Dense device layout, chosen by the plugin. `on_host_done` is called
+  // as by Event::on_ready, whatever the outcome.
   Upload buffer_from_host(const HostArray& array, HostSemantics semantics,
                           PJRT_Device* device = nullptr,
                           std::function<void()> on_host_done = {}) const;
   Buffer uninitialized_buffer(ElementType type, std::span<const int64_t> dims,
                               PJRT_Device* device = nullptr) const;
-  // Memory of another owner as a buffer, without a copy; `on_delete` is called when the plugin no longer uses it.
-  // Host memory on the CPU plugins must be aligned to kZeroCopyAlignment.
+  // Memory of another owner as a buffer, without a copy; `on_delete` is called when the plugin no
+  // longer uses it. Host memory on the CPU plugins must be aligned to kZeroCopyAlignment.
   Buffer view_of_device_buffer(void* data, ElementType type, std::span<const int64_t> dims,
                                PJRT_Device* device = nullptr,
                                std::function<void()> on_delete = {}) const;

@@ -51,7 +51,7 @@ constexpr uint32_t kDeviceOrdinal = 1, kDebugOptions = 3, kNumReplicas = 4, kNum
 namespace assignment_field {
 constexpr uint32_t kReplicaCount = 1, kComputationCount = 2, kComputationDevices = 3;
 constexpr uint32_t kReplicaDeviceIds = 1;
-}
+}  // namespace assignment_field
 namespace debug_field {
 constexpr uint32_t kBackendExtraOptions = 500;
 }

@@ -7,7 +7,8 @@
 namespace tpu::pjrt {
 namespace {
 
-// The bytes below were read back with jaxlib's CompileOptions.ParseFromString, which gave the values shown.
+// The bytes below were read back with jaxlib's CompileOptions.ParseFromString, which gave the
+// values shown.
 
 TEST(compile_options_default) {
   EXPECT_EQ(to_hex(CompileOptions{}.encode()), std::string("1a0f08ffffffffffffffffff0120012801"));
@@ -32,11 +33,9 @@ TEST(compile_options_partitions) {
 }
 
 TEST(compile_options_overrides) {
-  const CompileOptions options{.overrides = {{"a", std::string("text")},
-                                             {"b", true},
-                                             {"c", int64_t{-7}},
-                                             {"d", 2.5},
-                                             {"e", false}}};
+  const CompileOptions options{
+      .overrides = {
+          {"a", std::string("text")}, {"b", true}, {"c", int64_t{-7}}, {"d", 2.5}, {"e", false}}};
   EXPECT_EQ(to_hex(options.encode()),
             std::string("1a0f08ffffffffffffffffff01200128013a0b0a016112060a04746578743a070a01621202"
                         "10013a100a0163120b18f9ffffffffffffffff013a0e0a0164120921000000000000044"
@@ -52,12 +51,13 @@ TEST(compile_options_debug_options) {
 
 TEST(read_message_field_joins_and_checks) {
   // 1: varint 300, 2: "ab", 3: fixed64, 2: "c", 4: fixed32
-  const std::string message("\x08\xac\x02\x12\x02"
-                            "ab\x19"
-                            "12345678\x12\x01"
-                            "c\x25"
-                            "1234",
-                            24);
+  const std::string message(
+      "\x08\xac\x02\x12\x02"
+      "ab\x19"
+      "12345678\x12\x01"
+      "c\x25"
+      "1234",
+      24);
   EXPECT_EQ(read_message_field(message, 2), std::string("abc"));
   EXPECT_EQ(read_message_field(message, 9), std::string());
   EXPECT_EQ(read_message_field("", 1), std::string());

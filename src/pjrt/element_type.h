@@ -1,4 +1,5 @@
-// Element types by the numbers of PJRT_Buffer_Type. One table (element_type.cpp) holds name and width.
+// Element types by the numbers of PJRT_Buffer_Type. One table (element_type.cpp) holds name and
+// width.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,8 @@ enum class ElementType : uint8_t {
 std::string_view to_string(ElementType type);
 // Bits of one element on the device; 0 for kInvalid and kToken.
 int bit_width(ElementType type);
-// Bytes of one element in host memory. Types below 8 bits take a whole byte there: its low bits hold the value, the
-// others are anything.
+// Bytes of one element in host memory. Types below 8 bits take a whole byte there: its low bits
+// hold the value, the others are anything.
 int host_size_bytes(ElementType type);
 
 }  // namespace tpu::pjrt

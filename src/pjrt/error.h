@@ -1,6 +1,6 @@
-// What a plugin reports: a status code and a message. `throw_failure` makes a tpu::Error of it, kind kMemory for
-// RESOURCE_EXHAUSTED, kUnsupported for UNIMPLEMENTED, else kDevice; the text is the plugin's message, then the
-// function and the code.
+// What a plugin reports: a status code and a message. `throw_failure` makes a tpu::Error of it,
+// kind kMemory for RESOURCE_EXHAUSTED, kUnsupported for UNIMPLEMENTED, else kDevice; the text is
+// the plugin's message, then the function and the code.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The end of something asynchronous, with its error. An empty Event has already happened without one.
-// All members may be called from any thread.
+// The end of something asynchronous, with its error. An empty Event has already happened without
+// one. All members may be called from any thread.
 #pragma once
 
 #include <functional>
@@ -17,9 +17,9 @@ class Event {
   bool is_ready() const;
   // Blocks; throws the error of the event.
   void await() const;
-  // Calls `callback` once: with nullptr, or with the error. It runs on a thread of the plugin or, if the event
-  // has happened, perhaps in this call; it must be quick, must not enter the plugin, and what it throws is logged
-  // and dropped. The event may be destroyed before it runs.
+  // Calls `callback` once: with nullptr, or with the error. It runs on a thread of the plugin or,
+  // if the event has happened, perhaps in this call; it must be quick, must not enter the plugin,
+  // and what it throws is logged and dropped. The event may be destroyed before it runs.
   void on_ready(std::function<void(const Error*)> callback) const;
 
   PJRT_Event* handle() const { return handle_.get(); }

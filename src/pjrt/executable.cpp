@@ -31,9 +31,8 @@ std::optional<Args<T>> ask_if_offered(const Owned<PJRT_Executable>& program) {
   }
   return args;
 }
-#define TPU_ASK_IF_OFFERED(Name)                       \
-  ask_if_offered<&PJRT_Api::PJRT_Executable_##Name,    \
-                 PJRT_Executable_##Name##_Args>(program_)
+#define TPU_ASK_IF_OFFERED(Name) \
+  ask_if_offered<&PJRT_Api::PJRT_Executable_##Name, PJRT_Executable_##Name##_Args>(program_)
 
 PJRT_Executable* program_of(const Api& api, PJRT_LoadedExecutable* handle) {
   Args<PJRT_LoadedExecutable_GetExecutable_Args> args;
@@ -57,7 +56,8 @@ std::vector<OutputType> Compiled::output_types() const {
   const int64_t* dim = shapes.dims;
   for (size_t i = 0; i < num_outputs_; ++i) {
     const size_t rank = shapes.dim_sizes[i];
-    out.push_back({static_cast<ElementType>(detail::enum_number(types.output_types[i])), {dim, dim + rank}});
+    out.push_back(
+        {static_cast<ElementType>(detail::enum_number(types.output_types[i])), {dim, dim + rank}});
     dim += rank;
   }
   return out;

@@ -1,7 +1,7 @@
-// A compiled program. `Compiled` answers questions about it; `Executable` is one that is loaded on devices and
-// runs. Execution is asynchronous: the outputs are buffers whose content comes later, and a failing program shows
-// as the error of their ready events.
-// A plugin checks the byte sizes of arguments only: element types and shapes are the caller's promise.
+// A compiled program. `Compiled` answers questions about it; `Executable` is one that is loaded on
+// devices and runs. Execution is asynchronous: the outputs are buffers whose content comes later,
+// and a failing program shows as the error of their ready events. A plugin checks the byte sizes of
+// arguments only: element types and shapes are the caller's promise.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,9 @@ class Compiled {
   std::optional<Program> optimized_program() const;
   // Serialized CompileOptionsProto with every default filled in (API 0.87 and newer).
   std::optional<std::string> compile_options() const;
-  // For Client::deserialize of the same plugin build and kind of processor; others refuse it. Not for a program
-  // that was itself deserialized: the CPU plugins then write one that loads but lacks its code.
+  // For Client::deserialize of the same plugin build and kind of processor; others refuse it. Not
+  // for a program that was itself deserialized: the CPU plugins then write one that loads but lacks
+  // its code.
   std::string serialize() const;
 
  protected:
@@ -63,8 +64,10 @@ class Compiled {
 // One launch on one device. Spans must stay alive during the call only.
 struct Launch {
   std::span<PJRT_Buffer* const> args = {};
-  std::span<PJRT_Buffer*> outputs = {};  // num_outputs() places, filled with handles that the caller then owns
-  std::span<const int64_t> non_donatable = {};  // indices of args that keep their memory in this launch
+  std::span<PJRT_Buffer*> outputs =
+      {};  // num_outputs() places, filled with handles that the caller then owns
+  std::span<const int64_t> non_donatable =
+      {};  // indices of args that keep their memory in this launch
   int launch_id = 0;
   PJRT_Device* device = nullptr;  // for portable executables, or one device of several
   bool want_completion = false;
@@ -76,12 +79,12 @@ class Executable : public Compiled {
   Executable(const Api& api, PJRT_LoadedExecutable* handle, Hash128 identity,
              bool deserialized = false);
 
-  // Runs on one device. The event is empty unless asked for; waiting for the outputs does not need it.
-  // On an error the outputs are null and no argument was consumed unless the message says so.
+  // Runs on one device. The event is empty unless asked for; waiting for the outputs does not need
+  // it. On an error the outputs are null and no argument was consumed unless the message says so.
   Event execute(const Launch& launch) const;
 
-  // Runs on all addressable devices of the program at once: device i takes args[i] (each of equal length) and
-  // fills outputs[i]. The events, one a device, are empty unless asked for.
+  // Runs on all addressable devices of the program at once: device i takes args[i] (each of equal
+  // length) and fills outputs[i]. The events, one a device, are empty unless asked for.
   std::vector<Event> execute_all(std::span<const std::span<PJRT_Buffer* const>> args,
                                  std::span<const std::span<PJRT_Buffer*>> outputs,
                                  std::span<const int64_t> non_donatable = {}, int launch_id = 0,

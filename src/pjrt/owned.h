@@ -1,5 +1,5 @@
-// A handle of the plugin and the api to destroy it with: 16 bytes, move-only, empty after a move. Sharing is
-// decided above this layer. The Client must outlive every handle made from it.
+// A handle of the plugin and the api to destroy it with: 16 bytes, move-only, empty after a move.
+// Sharing is decided above this layer. The Client must outlive every handle made from it.
 #pragma once
 
 #include <utility>
@@ -11,14 +11,14 @@ namespace tpu::pjrt {
 template <class T>
 struct Destroy;  // Destroy<T>::run(const Api&, T*) noexcept
 
-#define TPU_PJRT_DESTROY(Type, field)                                \
-  template <>                                                        \
-  struct Destroy<PJRT_##Type> {                                      \
-    static void run(const Api& api, PJRT_##Type* handle) noexcept {  \
-      Args<PJRT_##Type##_Destroy_Args> args;                         \
-      args.field = handle;                                           \
-      api.call_quietly<&PJRT_Api::PJRT_##Type##_Destroy>(args);      \
-    }                                                                \
+#define TPU_PJRT_DESTROY(Type, field)                               \
+  template <>                                                       \
+  struct Destroy<PJRT_##Type> {                                     \
+    static void run(const Api& api, PJRT_##Type* handle) noexcept { \
+      Args<PJRT_##Type##_Destroy_Args> args;                        \
+      args.field = handle;                                          \
+      api.call_quietly<&PJRT_Api::PJRT_##Type##_Destroy>(args);     \
+    }                                                               \
   }
 TPU_PJRT_DESTROY(Client, client);
 TPU_PJRT_DESTROY(Buffer, buffer);

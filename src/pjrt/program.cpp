@@ -5,11 +5,13 @@ namespace tpu::pjrt {
 void check_program(std::string_view program, std::string_view format) {
   if (format != "mlir") return;
   constexpr std::string_view kTensor = "tensor<";
-  for (size_t at = program.find('?'); at != std::string_view::npos; at = program.find('?', at + 1)) {
+  for (size_t at = program.find('?'); at != std::string_view::npos;
+       at = program.find('?', at + 1)) {
     const size_t begin = program.rfind(kTensor, at);
     if (begin == std::string_view::npos) continue;
     const std::string_view shape = program.substr(begin, at - begin);
-    // Between "tensor<" and the mark only sizes may stand; anything else is another use of the mark.
+    // Between "tensor<" and the mark only sizes may stand; anything else is another use of the
+    // mark.
     if (shape.find_first_not_of("0123456789x?", kTensor.size()) != std::string_view::npos) continue;
     const size_t line_end = program.find('\n', at);
     const std::string_view rest = program.substr(at, line_end - at);

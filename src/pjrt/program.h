@@ -7,8 +7,8 @@
 
 namespace tpu::pjrt {
 
-// Throws for what a plugin would answer by ending the process: an unbounded dynamic dimension (`tensor<?xf32>`
-// without bounds) in MLIR text. Bytecode and HLO are not looked into.
+// Throws for what a plugin would answer by ending the process: an unbounded dynamic dimension
+// (`tensor<?xf32>` without bounds) in MLIR text. Bytecode and HLO are not looked into.
 void check_program(std::string_view program, std::string_view format);
 // Refers to both texts, which must outlive it.
 PJRT_Program make_program(std::string_view program, std::string_view format);

@@ -12,7 +12,8 @@ constexpr size_t kIdentitySize = 32;
 // Lines of /proc/cpuinfo that say what code the processor can run, for x86 and Arm.
 std::string cpu_features() {
   constexpr std::array<std::string_view, 7> kKeys = {
-      "flags", "cpu family", "model", "Features", "CPU implementer", "CPU architecture", "CPU part"};
+      "flags",           "cpu family",       "model",   "Features",
+      "CPU implementer", "CPU architecture", "CPU part"};
   std::ifstream file("/proc/cpuinfo");
   std::string out;
   for (std::string line; std::getline(file, line) && !line.empty();) {

@@ -1,5 +1,6 @@
-// The header before a serialized executable: a magic word and the identity of what made it. A plugin loads bytes
-// of another build without an error and then computes garbage, so only equal identities are let through.
+// The header before a serialized executable: a magic word and the identity of what made it. A
+// plugin loads bytes of another build without an error and then computes garbage, so only equal
+// identities are let through.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace tpu::pjrt {
 
-// Of a plugin build and the kind of device it compiles for (on the CPU also the processor's features).
+// Of a plugin build and the kind of device it compiles for (on the CPU also the processor's
+// features).
 Hash128 compiler_identity(const Api& api, std::string_view platform_name,
                           std::string_view device_kind);
 

@@ -1,5 +1,6 @@
-// Numbers that a plugin reports of a device's memory and of a program. A plugin that does not report them gives an
-// empty optional; the CPU plugins know no device memory statistics, and most of them no cost analysis.
+// Numbers that a plugin reports of a device's memory and of a program. A plugin that does not
+// report them gives an empty optional; the CPU plugins know no device memory statistics, and most
+// of them no cost analysis.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ struct CompiledMemoryStats {
   int64_t peak_bytes = 0;  // 0 when the plugin does not say
 };
 
-// "flops", "bytes accessed", "optimal_seconds", "transcendentals", ...: names and values are the plugin's.
-// optimal_seconds of a large program may be negative: do not use it then.
+// "flops", "bytes accessed", "optimal_seconds", "transcendentals", ...: names and values are the
+// plugin's. optimal_seconds of a large program may be negative: do not use it then.
 using CostAnalysis = std::map<std::string, double, std::less<>>;
 
 }  // namespace tpu::pjrt

@@ -1,6 +1,6 @@
-// A description of devices that need not be here: for compiling ahead of time. libtpu takes names such as
-// "v6e:2x2" and "tpu7x:1x1x1", and the caller must have set TPU_SKIP_MDS_QUERY=1 in the environment first, since it
-// else asks a metadata server for minutes.
+// A description of devices that need not be here: for compiling ahead of time. libtpu takes names
+// such as "v6e:2x2" and "tpu7x:1x1x1", and the caller must have set TPU_SKIP_MDS_QUERY=1 in the
+// environment first, since it else asks a metadata server for minutes.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ namespace tpu::pjrt {
 struct DeviceDescription {
   int id = 0;
   int process_index = 0;
-  std::string kind;          // "TPU v6 lite", "cpu"
+  std::string kind;  // "TPU v6 lite", "cpu"
   std::string debug_string;
-  NamedValues attributes;    // coords, core_on_chip, num_cores, ...
+  NamedValues attributes;  // coords, core_on_chip, num_cores, ...
 };
 DeviceDescription describe(const Api& api, PJRT_DeviceDescription* handle);
 
@@ -32,7 +32,8 @@ class Topology {
   std::string platform_version() const;
   std::vector<DeviceDescription> devices() const;
   NamedValues attributes() const;
-  // Compiles without a device. The result can be asked and serialized, and loaded by a Client of such a device.
+  // Compiles without a device. The result can be asked and serialized, and loaded by a Client of
+  // such a device.
   Compiled compile(std::string_view program, std::string_view format,
                    const CompileOptions& options) const;
 

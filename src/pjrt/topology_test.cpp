@@ -1,5 +1,5 @@
-// Compiling ahead of time. Run it with the path of libtpu and TPU_SKIP_MDS_QUERY=1 in the environment; no TPU is
-// needed. Without a path all tests are skipped.
+// Compiling ahead of time. Run it with the path of libtpu and TPU_SKIP_MDS_QUERY=1 in the
+// environment; no TPU is needed. Without a path all tests are skipped.
 #include "pjrt/topology.h"
 
 #include <cstdlib>
@@ -13,9 +13,12 @@ namespace {
 constexpr std::string_view kMatmul = R"("builtin.module"() ({
  "func.func"() ({
  ^bb0(%0: tensor<256x512xbf16>, %1: tensor<512x128xbf16>):
-  %2 = "stablehlo.dot_general"(%0, %1) {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>} : (tensor<256x512xbf16>, tensor<512x128xbf16>) -> tensor<256x128xf32>
+  %2 = "stablehlo.dot_general"(%0, %1) {dot_dimension_numbers = #stablehlo.dot<
+      lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}
+    : (tensor<256x512xbf16>, tensor<512x128xbf16>) -> tensor<256x128xf32>
   "func.return"(%2) : (tensor<256x128xf32>) -> ()
- }) {sym_name = "main", function_type = (tensor<256x512xbf16>, tensor<512x128xbf16>) -> tensor<256x128xf32>} : () -> ()
+ }) {sym_name = "main",
+     function_type = (tensor<256x512xbf16>, tensor<512x128xbf16>) -> tensor<256x128xf32>} : () -> ()
 }) : () -> ()
 )";
 
