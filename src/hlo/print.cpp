@@ -169,7 +169,7 @@ class Printer {
     if (!first) out_ += own ? "}>" : "}";
   }
 
-  void indent(int depth) { out_.append(static_cast<size_t>(2 * depth), ' '); }
+  void indent(int depth) { out_.append(static_cast<size_t>(depth) * 2, ' '); }
 
   void block(const Block& b, std::string_view terminator, int depth) {
     if (!b.arguments.empty()) {
