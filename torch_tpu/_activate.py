@@ -5,6 +5,7 @@ the whole takes a few milliseconds. What frameworks need is attached when they a
 (`_integrations`).
 """
 
+import atexit
 import os
 import threading
 
@@ -38,7 +39,7 @@ def activate() -> None:
 def _register() -> None:
     check_torch(torch.__version__)
     try:
-        from torch_tpu import _C  # noqa: F401  (registers kernels, allocator, guard and hooks)
+        from torch_tpu import _C  # registers kernels, allocator, guard and hooks
     except ModuleNotFoundError as error:
         if error.name != "torch_tpu._C":
             raise
@@ -46,6 +47,9 @@ def _register() -> None:
             "torch_tpu is not built here: its compiled part _C is missing; run `pip install .` "
             "in the repository, outside of which the source folder must not be on sys.path."
         ) from error
+
+    # Before Python takes its modules down: running programs may call back into them.
+    atexit.register(_C.shutdown)
 
     if torch._C._get_privateuse1_backend_name() != "tpu":
         torch.utils.rename_privateuse1_backend("tpu")
