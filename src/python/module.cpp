@@ -1,0 +1,329 @@
+// torch_tpu._C: the bindings that torch_tpu/_C.pyi describes.
+#include <pthread.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "aten/all.h"
+#include "base/settings.h"
+#include "bridge/errors.h"
+#include "bridge/fallback.h"
+#include "bridge/generator.h"
+#include "bridge/hooks.h"
+#include "bridge/precision.h"
+#include "bridge/register.h"
+#include "bridge/stream.h"
+#include "bridge/tensor.h"
+#include "hlo/print.h"
+#include "python/location.h"
+#include "trace/lower.h"
+
+namespace py = pybind11;
+
+namespace tpu::python {
+namespace {
+
+using bridge::guarded;
+using bridge::RecorderLock;
+using runtime::Runtime;
+
+// ---- Plugins.
+
+std::string package_file(const char* package, const char* file) {
+  try {
+    const py::object spec = py::module_::import("importlib.util").attr("find_spec")(package);
+    if (spec.is_none()) return "";
+    for (const py::handle& folder : spec.attr("submodule_search_locations")) {
+      const std::string path = py::str(folder).cast<std::string>() + "/" + file;
+      if (access(path.c_str(), R_OK) == 0) return path;
+    }
+  } catch (const py::error_already_set&) {
+    // A package that breaks while it is looked for is not there.
+  }
+  return "";
+}
+
+runtime::PluginPaths plugin_paths() {
+  const py::gil_scoped_acquire gil;
+  return {package_file("libtpu", "libtpu.so"), package_file("lammps_jax_pjrt_cpu", "pjrt_c_api_cpu_plugin.so")};
+}
+
+const char* to_string(runtime::PluginKind k) {
+  switch (k) {
+    case runtime::PluginKind::kTpu: return "tpu";
+    case runtime::PluginKind::kCpu: return "cpu";
+    case runtime::PluginKind::kCustom: return "custom";
+  }
+  return "?";
+}
+
+py::dict plugin_info() {
+  Runtime& r = Runtime::get();
+  py::dict d;
+  const auto& api = r.client().api();
+  d["kind"] = to_string(r.plugin().kind);
+  d["path"] = api.path();
+  d["api_version"] = api.version();
+  d["platform_name"] = r.client().platform_name();
+  d["platform_version"] = r.client().platform_version();
+  d["sha256"] = py::module_::import("hashlib")
+                    .attr("file_digest")(py::module_::import("io").attr("open")(api.path(), "rb"), "sha256")
+                    .attr("hexdigest")();
+  return d;
+}
+
+runtime::Device& device(int index) {
+  Runtime& r = Runtime::get();
+  TPU_CHECK(index >= 0 && index < r.devices(), "there is no device tpu:", index, "; this process has ", r.devices(),
+            " tpu device(s)");
+  return r.device(index);
+}
+
+py::dict device_properties(int index) {
+  runtime::Device& d = device(index);
+  py::dict p;
+  const std::string kind = d.pjrt.kind();
+  const bool cpu = Runtime::get().on_cpu_plugin();
+  p["name"] = cpu ? "TPU emulated on CPU (PJRT plugin " + Runtime::get().client().platform_name() + ")" : kind;
+  p["kind"] = kind;
+  p["platform"] = Runtime::get().client().platform_name();
+  p["total_memory"] = d.total_memory_bytes;
+  p["core_count"] = 1;
+  return p;
+}
+
+// ---- Memory and counters.
+
+py::dict memory_stats(int index) {
+  const runtime::MemoryCounts& m = device(index).memory;
+  py::dict d;
+  auto put = [&](const char* name, int64_t current, int64_t peak, int64_t allocated, int64_t freed) {
+    const std::string base = name;
+    for (const char* pool : {".all", ".large_pool"}) {
+      d[py::str(base + pool + ".current")] = current;
+      d[py::str(base + pool + ".peak")] = peak;
+      d[py::str(base + pool + ".allocated")] = allocated;
+      d[py::str(base + pool + ".freed")] = freed;
+    }
+  };
+  for (const char* name : {"allocated_bytes", "active_bytes", "reserved_bytes", "requested_bytes"}) {
+    put(name, m.current_bytes, m.peak_bytes, m.allocated_bytes, m.freed_bytes);
+  }
+  for (const char* name : {"allocation", "active", "segment"}) {
+    put(name, m.current_buffers, m.peak_buffers, m.allocated_buffers, m.freed_buffers);
+  }
+  d["num_alloc_retries"] = 0;
+  d["num_ooms"] = m.ooms.load();
+  return d;
+}
+
+py::dict counters() {
+  auto& c = runtime::counters();
+  py::dict d;
+  d["compiles"] = c.compiles.load();
+  d["executes"] = c.executes.load();
+  d["memory_hits"] = c.memory_hits.load();
+  d["disk_hits"] = c.disk_hits.load();
+  d["bytes_h2d"] = c.bytes_h2d.load();
+  d["bytes_d2h"] = c.bytes_d2h.load();
+  d["nodes"] = c.nodes.load();
+  py::dict flushes;
+  for (int i = 0; i < runtime::kFlushReasons; ++i) {
+    if (const int64_t n = c.flushes[static_cast<size_t>(i)].load()) {
+      flushes[runtime::to_string(static_cast<runtime::FlushReason>(i))] = n;
+    }
+  }
+  d["flushes"] = flushes;
+  py::dict fallbacks;
+  {
+    std::lock_guard lock(c.mutex);
+    for (const auto& [name, n] : c.fallbacks) fallbacks[py::str(name)] = n;
+  }
+  d["fallbacks"] = fallbacks;
+  return d;
+}
+
+py::dict cache_stats() {
+  py::dict d;
+  Runtime& r = Runtime::get();
+  size_t programs, instances;
+  {
+    RecorderLock lock;
+    programs = r.programs().size();
+    instances = r.instances().size();
+  }
+  auto& disk = r.programs().disk();
+  d["memory_entries"] = programs;
+  d["call_types"] = instances;
+  d["disk_path"] = disk.folder();
+  const auto s = disk.enabled() ? disk.stats() : runtime::DiskCache::Stats();
+  d["disk_entries"] = s.entries;
+  d["disk_bytes"] = s.size_bytes;
+  return d;
+}
+
+void cache_clear(bool memory, bool disk) {
+  Runtime& r = Runtime::get();
+  RecorderLock lock;
+  if (memory) r.programs().clear();
+  if (disk && r.programs().disk().enabled()) r.programs().disk().clear();
+}
+
+py::list settings_list() {
+  py::list rows;
+  for (const Setting& s : settings().table()) {
+    py::dict d;
+    d["name"] = std::string(s.name);
+    d["env"] = std::string(s.variable);
+    d["type"] = std::string(to_string(s.type));
+    d["default"] = std::string(s.fallback);
+    d["choices"] = std::string(s.choices);
+    d["value"] = settings().text(s.name);
+    d["doc"] = std::string(s.doc);
+    rows.append(d);
+  }
+  return rows;
+}
+
+py::list ops_list() {
+  py::list rows;
+  for (const auto& op : bridge::registered_ops()) {
+    const ops::OpDef* def = ops::Registry::instance().find(op.name);
+    py::dict d;
+    d["name"] = op.name;
+    d["family"] = op.overloads;
+    d["file"] = def->file.substr(def->file.rfind('/') + 1);
+    static const char* kLayouts[] = {"row-major", "elementwise", "like self", "channels last"};
+    d["layout"] = kLayouts[static_cast<int>(def->layout)];
+    d["random"] = def->random;
+    rows.append(d);
+  }
+  return rows;
+}
+
+// StableHLO of what the tensors' device has recorded, with all that lives as results.
+std::string lower(const std::vector<at::Tensor>& tensors) {
+  TPU_CHECK(!tensors.empty() && tensors[0].is_privateuseone(), "lower needs at least one tpu tensor");
+  RecorderLock lock;
+  Runtime& r = Runtime::get();
+  runtime::Device& d = r.device(tensors[0].device().index());
+  std::vector<trace::ValuePtr> held;
+  for (const at::Tensor& t : tensors) held.push_back(bridge::read(t));
+  const auto live = d.window.live_outputs();
+  const std::vector<bool> donated(d.window.parameters().size());
+  const trace::Lowered lowered = trace::lower(d.window, live, donated, r.on_cpu_plugin());
+  return hlo::print(*lowered.function);
+}
+
+py::dict storage_info(const at::Tensor& t) {
+  const trace::Place p = bridge::slot_of(*t.storage().unsafeGetStorageImpl());
+  RecorderLock lock;
+  py::dict d;
+  const trace::ValuePtr v = p.slot->value;
+  py::gil_scoped_acquire gil;
+  d["slot"] = p.slot->number;
+  d["size_bytes"] = p.slot->size_bytes;
+  static const char* kStates[] = {"deferred", "ready", "failed"};
+  d["state"] = v ? kStates[static_cast<int>(v->state)] : "empty";
+  d["base"] = v ? hlo::to_string(*v->type) : "";
+  return d;
+}
+
+py::object module_callback;
+
+void call_module_callback(const std::string& name, const std::string& text) {
+  const py::gil_scoped_acquire gil;
+  if (module_callback && !module_callback.is_none()) {
+    try {
+      module_callback(name, text);
+    } catch (py::error_already_set& e) {
+      e.discard_as_unraisable("torch_tpu module callback");
+    }
+  }
+}
+
+void set_module_callback(py::object f) {
+  const bool off = f.is_none();
+  module_callback = std::move(f);
+  runtime::set_module_callback(off ? nullptr : &call_module_callback);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  runtime::set_plugin_path_source(&plugin_paths);
+  install_location_source();
+  bridge::set_call_site(&current_call_site);
+  bridge::register_hooks();
+  try {
+    bridge::register_ops();
+  } catch (const Error& e) {
+    throw py::import_error("torch_tpu cannot be loaded: " + e.text);
+  }
+
+  m.def("is_available", [] { return Runtime::device_count() > 0; });
+  m.def("is_initialized", [] { return Runtime::started() && !Runtime::in_bad_fork(); });
+  m.def("is_in_bad_fork", [] { return Runtime::started() && Runtime::in_bad_fork(); });
+  m.def("initialize", [] { guarded([] { Runtime::get(); }); });
+  m.def("shutdown", [] {
+    if (!Runtime::started() || Runtime::in_bad_fork()) return;
+    const bridge::WithoutGil no_gil;
+    Runtime::get().shutdown();
+  });
+  m.def("device_count", [] { return Runtime::device_count(); });
+  m.def("current_device", [] { return static_cast<int>(bridge::current_device_index()); });
+  m.def("set_device", [](int i) { bridge::set_device_index(static_cast<c10::DeviceIndex>(i)); });
+  m.def("exchange_device", [](int i) {
+    const int old = bridge::current_device_index();
+    if (i >= 0) bridge::set_device_index(static_cast<c10::DeviceIndex>(i));
+    return old;
+  });
+  m.def("synchronize", [](int i) {
+    guarded([&] { device(i); });
+    bridge::synchronize_device(static_cast<c10::DeviceIndex>(i));
+  });
+  m.def("plugin_info", [] { return guarded(plugin_info); });
+  m.def("device_properties", [](int i) { return guarded([&] { return device_properties(i); }); });
+
+  m.def("memory_stats", [](int i) { return guarded([&] { return memory_stats(i); }); });
+  m.def("reset_peak_memory_stats", [](int i) { guarded([&] { device(i).memory.reset_peak(); }); });
+  m.def("reset_accumulated_memory_stats", [](int i) { guarded([&] { device(i).memory.reset_accumulated(); }); });
+  m.def("empty_cache", [] {});  // nothing is held back: a dead tensor's memory is free at once
+  m.def("mem_get_info", [](int i) {
+    return guarded([&] {
+      runtime::Device& d = device(i);
+      return std::pair(std::max<int64_t>(d.total_memory_bytes - d.memory.current_bytes, 0), d.total_memory_bytes);
+    });
+  });
+
+  m.def("default_generator", [](int i) { return bridge::default_generator(static_cast<c10::DeviceIndex>(i)); });
+
+  m.def("default_mode", [] { return guarded([] { return static_cast<int>(runtime::default_mode()); }); });
+  m.def("set_default_mode", [](int v) { runtime::set_default_mode(static_cast<runtime::Mode>(v)); });
+  m.def("current_mode", [] { return guarded([] { return static_cast<int>(runtime::current_mode()); }); });
+  m.def("push_mode", [](int v) { runtime::push_mode(static_cast<runtime::Mode>(v)); });
+  m.def("pop_mode", [] { guarded([] { runtime::pop_mode(); }); });
+  m.def("flush", [](int i) {
+    guarded([&] {
+      device(i);
+      bridge::flush_device(static_cast<c10::DeviceIndex>(i), runtime::FlushReason::kUser);
+    });
+  });
+  m.def("precision", [] { return static_cast<int>(bridge::current_precision()); });
+  m.def("push_precision", [](int v) { bridge::push_precision(static_cast<hlo::Precision>(v)); });
+  m.def("pop_precision", [] { guarded([] { bridge::pop_precision(); }); });
+
+  m.def("fallback_mode", [] { return std::string(bridge::to_string(bridge::fallback_mode())); });
+  m.def("set_fallback_mode", [](const std::string& s) {
+    guarded([&] { bridge::set_fallback_mode(bridge::parse_fallback_mode(s)); });
+  });
+  m.def("counters", &counters);
+  m.def("reset_counters", [] { runtime::counters().reset(); });
+  m.def("cache_stats", [] { return guarded(cache_stats); });
+  m.def("cache_clear", [](bool memory, bool disk) { guarded([&] { cache_clear(memory, disk); }); });
+  m.def("settings", [] { return guarded(settings_list); });
+  m.def("ops", &ops_list);
+  m.def("lower", [](const std::vector<at::Tensor>& t) { return guarded([&] { return lower(t); }); });
+  m.def("set_module_callback", &set_module_callback);
+  m.def("storage_info", [](const at::Tensor& t) { return guarded([&] { return storage_info(t); }); });
+}
+
+}  // namespace tpu::python

@@ -1,0 +1,198 @@
+#include "runtime/cache.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "hlo/print.h"
+#include "runtime/counters.h"
+
+namespace tpu::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::atomic<ModuleCallback> module_callback{nullptr};
+
+constexpr size_t kDefaultMemoryEntries = 4096;
+constexpr std::string_view kMagic = "torch_tpu executable 1\n";
+constexpr std::string_view kSuffix = ".exe";
+
+std::string default_folder() {
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::string(xdg) + "/torch_tpu";
+  if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/torch_tpu";
+  return "";
+}
+
+void dump(const std::string& name, const std::string& text) {
+  const std::string folder = settings().get_string("dump_dir");
+  if (!folder.empty()) {
+    std::error_code ec;
+    fs::create_directories(folder, ec);
+    std::ofstream(fs::path(folder) / (name + ".mlir")) << text;
+  }
+  if (auto* f = module_callback.load()) f(name, text);
+}
+
+}  // namespace
+
+void set_module_callback(ModuleCallback f) { module_callback = f; }
+
+DiskCache::DiskCache() {
+  if (!settings().get_bool("disk_cache")) return;
+  folder_ = settings().get_string("cache_dir");
+  if (folder_.empty()) folder_ = default_folder();
+  bound_bytes_ = settings().get_int("disk_cache_bytes");
+  std::error_code ec;
+  if (!folder_.empty()) fs::create_directories(folder_, ec);
+  if (ec || (!folder_.empty() && access(folder_.c_str(), W_OK) != 0)) {
+    TPU_LOG(LogLevel::kWarning, "the disk cache is off: ", folder_, " cannot be written");
+    folder_.clear();
+  }
+}
+
+std::string DiskCache::load(const std::string& name) const {
+  std::ifstream in(fs::path(folder_) / (name + std::string(kSuffix)), std::ios::binary);
+  if (!in) return "";
+  std::string all((std::istreambuf_iterator<char>(in)), {});
+  const size_t header = kMagic.size() + 32;
+  if (all.size() <= header || !std::string_view(all).starts_with(kMagic)) return "";
+  const std::string_view bytes = std::string_view(all).substr(header);
+  if (hash128(bytes).hex() != all.substr(kMagic.size(), 32)) return "";
+  // Its age is the time of its last use.
+  std::error_code ec;
+  fs::last_write_time(fs::path(folder_) / (name + std::string(kSuffix)), fs::file_time_type::clock::now(), ec);
+  return std::string(bytes);
+}
+
+void DiskCache::store(const std::string& name, std::string_view bytes) {
+  static std::atomic<int> serial{0};
+  const fs::path temporary = fs::path(folder_) / cat(name, ".", getpid(), ".", serial++, ".tmp");
+  {
+    std::ofstream out(temporary, std::ios::binary);
+    out << kMagic << hash128(bytes).hex() << bytes;
+    if (!out.flush()) {
+      out.close();
+      std::error_code ec;
+      fs::remove(temporary, ec);
+      TPU_LOG(LogLevel::kWarning, "a program could not be written to the disk cache in ", folder_);
+      return;
+    }
+  }
+  std::error_code ec;
+  fs::rename(temporary, fs::path(folder_) / (name + std::string(kSuffix)), ec);
+  stored_since_trim_ += static_cast<int64_t>(bytes.size());
+  if (stored_since_trim_ > bound_bytes_ / 16) trim();
+}
+
+DiskCache::Stats DiskCache::stats() const {
+  Stats s;
+  std::error_code ec;
+  for (const auto& e : fs::directory_iterator(folder_, ec)) {
+    if (e.path().extension() != kSuffix) continue;
+    ++s.entries;
+    s.size_bytes += static_cast<int64_t>(e.file_size(ec));
+  }
+  return s;
+}
+
+void DiskCache::clear() {
+  std::error_code ec;
+  for (const auto& e : fs::directory_iterator(folder_, ec)) {
+    if (e.path().extension() == kSuffix) fs::remove(e.path(), ec);
+  }
+}
+
+// Drops the least recently used files until three quarters of the bound are left.
+void DiskCache::trim() {
+  stored_since_trim_ = 0;
+  struct File {
+    fs::file_time_type time;
+    int64_t size;
+    fs::path path;
+  };
+  std::vector<File> files;
+  int64_t total = 0;
+  std::error_code ec;
+  for (const auto& e : fs::directory_iterator(folder_, ec)) {
+    if (e.path().extension() != kSuffix) continue;
+    files.push_back({e.last_write_time(ec), static_cast<int64_t>(e.file_size(ec)), e.path()});
+    total += files.back().size;
+  }
+  if (total <= bound_bytes_) return;
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.time < b.time; });
+  for (const File& f : files) {
+    if (total <= bound_bytes_ / 4 * 3) break;
+    fs::remove(f.path, ec);
+    total -= f.size;
+  }
+}
+
+ProgramCache::ProgramCache(const pjrt::Client& client) : client_(client) {
+  const int64_t n = settings().get_int("memory_cache");
+  bound_ = n > 0 ? static_cast<size_t>(n) : kDefaultMemoryEntries;
+}
+
+std::shared_ptr<Program> ProgramCache::find(std::string_view key) {
+  const auto it = by_key_.find(key);
+  if (it == by_key_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, it->second);
+  return it->second->program;
+}
+
+std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowered& lowered, bool portable) {
+  // Locations are left out: two scripts that do the same share a program.
+  hlo::PrintOptions print_options;
+  print_options.locations = false;
+  const std::string text = hlo::print(*lowered.function, print_options);
+  pjrt::CompileOptions options;
+  options.portable = portable;
+  options.overrides = pjrt::parse_overrides(settings().get_string("xla_options"));
+  const std::string name =
+      Hasher().add(text).add(options.encode()).add(client_.identity()).finish().hex();
+  dump(name, text);
+
+  auto p = std::make_shared<Program>();
+  bool loaded = false;
+  if (disk_.enabled()) {
+    if (const std::string bytes = disk_.load(name); !bytes.empty()) {
+      try {
+        p->executable = client_.deserialize(bytes);
+        loaded = true;
+        ++counters().disk_hits;
+      } catch (const Error& e) {
+        TPU_LOG(LogLevel::kInfo, "a program of the disk cache was not taken: ", e.text);
+      }
+    }
+  }
+  if (!loaded) {
+    p->executable = client_.compile(text, "mlir", options);
+    ++counters().compiles;
+    if (disk_.enabled()) {
+      try {
+        disk_.store(name, p->executable.serialize());
+      } catch (const Error& e) {
+        TPU_LOG(LogLevel::kInfo, "a program was not stored on disk: ", e.text);
+      }
+    }
+  }
+  if (const auto m = p->executable.memory_stats()) p->temporary_bytes = m->temporary_bytes;
+  p->assertions = lowered.assertions;
+
+  entries_.push_front({std::move(key), p});
+  by_key_.emplace(entries_.front().key, entries_.begin());
+  while (entries_.size() > bound_) {
+    by_key_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+  return p;
+}
+
+}  // namespace tpu::runtime

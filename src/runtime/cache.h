@@ -1,0 +1,80 @@
+// Executables by window key: memory (bounded, least recently used goes first), then disk, then compile.
+//
+// A disk entry's name is a hash of the program text, the compile options and the identity of the plugin build and
+// processor; its content carries a checksum. Files are written under another name and renamed, so that readers,
+// ranks among them, never see half a file; a damaged one is compiled anew and replaced. The memory part is guarded by
+// the recorder's lock; the disk part may be used by many processes.
+#pragma once
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "pjrt/client.h"
+#include "trace/lower.h"
+
+namespace tpu::runtime {
+
+// A compiled window.
+struct Program {
+  pjrt::Executable executable;
+  std::vector<const trace::Type*> output_types;  // of the live outputs
+  std::vector<trace::Assertion> assertions;
+  int64_t temporary_bytes = 0;
+  // The scalar packs of the last launch, kept: a loop with constant numbers uploads nothing.
+  trace::Packs packs;
+  std::vector<pjrt::Buffer> pack_buffers;
+  int pack_device = -1;
+};
+
+class DiskCache {
+ public:
+  DiskCache();
+  bool enabled() const { return !folder_.empty(); }
+  const std::string& folder() const { return folder_; }
+  // The stored bytes, or empty.
+  std::string load(const std::string& name) const;
+  void store(const std::string& name, std::string_view bytes);
+  struct Stats {
+    int64_t entries = 0, size_bytes = 0;
+  };
+  Stats stats() const;
+  void clear();
+
+ private:
+  void trim();
+  std::string folder_;
+  int64_t bound_bytes_ = 0;
+  int64_t stored_since_trim_ = 0;
+};
+
+class ProgramCache {
+ public:
+  explicit ProgramCache(const pjrt::Client& client);
+  // Null when it is not in memory.
+  std::shared_ptr<Program> find(std::string_view key);
+  // From disk or by compiling; enters it into memory. Throws what the compiler says.
+  std::shared_ptr<Program> make(std::string key, const trace::Lowered& lowered, bool portable);
+  size_t size() const { return entries_.size(); }
+  void clear() { entries_.clear(), by_key_.clear(); }
+  DiskCache& disk() { return disk_; }
+
+ private:
+  struct Entry {
+    std::string key;
+    std::shared_ptr<Program> program;
+  };
+  const pjrt::Client& client_;
+  DiskCache disk_;
+  size_t bound_;
+  std::list<Entry> entries_;  // most recently used first
+  std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
+};
+
+// Called with (name, StableHLO text) for each program that is compiled or loaded from disk.
+using ModuleCallback = void (*)(const std::string& name, const std::string& text);
+void set_module_callback(ModuleCallback f);
+
+}  // namespace tpu::runtime

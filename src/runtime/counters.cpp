@@ -1,0 +1,30 @@
+#include "runtime/counters.h"
+
+namespace tpu::runtime {
+
+const char* to_string(FlushReason r) {
+  switch (r) {
+    case FlushReason::kStrict: return "strict";
+    case FlushReason::kRead: return "read";
+    case FlushReason::kSynchronize: return "synchronize";
+    case FlushReason::kEvent: return "event";
+    case FlushReason::kSize: return "size";
+    case FlushReason::kBoundary: return "boundary";
+    case FlushReason::kUser: return "user";
+  }
+  return "?";
+}
+
+void Counters::reset() {
+  for (auto* c : {&compiles, &executes, &memory_hits, &disk_hits, &bytes_h2d, &bytes_d2h, &nodes}) *c = 0;
+  for (auto& f : flushes) f = 0;
+  std::lock_guard lock(mutex);
+  fallbacks.clear();
+}
+
+Counters& counters() {
+  static auto* c = new Counters;
+  return *c;
+}
+
+}  // namespace tpu::runtime

@@ -1,0 +1,380 @@
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/settings.h"
+#include "base/strings.h"
+#include "trace/lower.h"
+
+namespace tpu::runtime {
+namespace {
+
+// A window of this many nodes is flushed: XLA's compile time grows faster than linearly.
+constexpr size_t kDefaultMaxNodes = 2000;
+
+std::atomic<Runtime*> instance{nullptr};
+std::atomic<bool> forked{false};
+std::mutex start_mutex;
+
+int64_t host_memory_bytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+std::atomic<int> process_mode{-1};
+thread_local std::vector<Mode> mode_stack;
+
+std::string describe(const trace::Node& n) {
+  std::string s = n.inst->signature();
+  if (n.location.code && trace::location_source().describe) s += " at " + trace::location_source().describe(n.location);
+  return s;
+}
+
+}  // namespace
+
+Mode default_mode() {
+  int m = process_mode.load(std::memory_order_relaxed);
+  if (m < 0) {
+    m = static_cast<int>(settings().get_bool("launch_blocking")  ? Mode::kDebug
+                         : settings().get_bool("defer_and_fuse") ? Mode::kFused
+                                                                 : Mode::kStrict);
+    process_mode = m;
+  }
+  return static_cast<Mode>(m);
+}
+void set_default_mode(Mode m) { process_mode = static_cast<int>(m); }
+void push_mode(Mode m) { mode_stack.push_back(m); }
+void pop_mode() {
+  TPU_CHECK(!mode_stack.empty(), "no eager mode was pushed on this thread");
+  mode_stack.pop_back();
+}
+Mode current_mode() { return mode_stack.empty() ? default_mode() : mode_stack.back(); }
+
+pjrt::ElementType element_type(trace::DType t) {
+  using enum pjrt::ElementType;
+  constexpr pjrt::ElementType kTypes[hlo::kDTypeCount] = {kPred,        kU8,     kU16,       kU32,  kU64, kS8,  kS16,
+                                                          kS32,         kS64,    kF8E4M3FN,  kF8E5M2, kF8E4M3FNUZ,
+                                                          kF8E5M2FNUZ,  kF8E8M0FNU, kF16,    kBF16, kF32, kF64, kC64,
+                                                          kC128};
+  return kTypes[static_cast<size_t>(t)];
+}
+
+bool Runtime::started() { return instance.load() != nullptr; }
+bool Runtime::in_bad_fork() { return forked.load(); }
+
+int Runtime::device_count() {
+  if (Runtime* r = instance.load()) return r->devices();
+  try {
+    const Plugin p = find_plugin();
+    if (p.kind == PluginKind::kTpu) return tpu_chip_count();
+    if (p.kind == PluginKind::kCpu) return static_cast<int>(settings().get_int("cpu_device_count"));
+    return get().devices();
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+Runtime& Runtime::get() {
+  if (Runtime* r = instance.load(std::memory_order_acquire)) [[likely]] {
+    TPU_CHECK(!forked.load(std::memory_order_relaxed), ErrorKind::kDevice,
+              "the TPU runtime was started before this process was forked and cannot be used in the child; use the "
+              "'spawn' start method (torch.multiprocessing.set_start_method('spawn'))");
+    return *r;
+  }
+  std::lock_guard lock(start_mutex);
+  if (Runtime* r = instance.load()) return *r;
+  auto r = std::unique_ptr<Runtime>(new Runtime);
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  instance.store(r.release(), std::memory_order_release);
+  return *instance.load();
+}
+
+Runtime::Runtime() { start(); }
+
+void Runtime::start() {
+  plugin_ = find_plugin();
+  auto api = pjrt::Api::load(plugin_.path);
+  pjrt::NamedValues options;
+  if (plugin_.kind != PluginKind::kTpu) {
+    const int64_t n = settings().get_int("cpu_device_count");
+    TPU_CHECK(n >= 1 && n <= 127, "TORCH_TPU_CPU_DEVICE_COUNT is ", n, "; it must be 1 to 127");
+    // Only a CPU plugin takes it; a custom one is asked with and, if it refuses, without.
+    options["cpu_device_count"] = n;
+  }
+  try {
+    client_ = pjrt::Client::create(api, options);
+  } catch (const Error& e) {
+    if (plugin_.kind == PluginKind::kTpu) {
+      const std::string holders = tpu_holders();
+      TPU_THROW(ErrorKind::kDevice, "the TPU of this machine could not be opened",
+                holders.empty() ? std::string() : cat("; it is in use by ", holders), ": ", e.text,
+                "; set TORCH_TPU_PLATFORM=cpu to use the CPU plugin");
+    }
+    if (plugin_.kind != PluginKind::kCustom) throw;
+    client_ = pjrt::Client::create(api, {});
+  }
+  on_cpu_ = client_->platform_name() == "cpu";
+  instances_.set_cpu_plugin(on_cpu_);
+  programs_ = std::make_unique<ProgramCache>(*client_);
+  donation_ = settings().get_bool("donation");
+  const int64_t nodes = settings().get_int("flush_ops");
+  max_nodes_ = nodes > 0 ? static_cast<size_t>(nodes) : kDefaultMaxNodes;
+  int32_t index = 0;
+  const int64_t limit = settings().get_int("memory_limit");
+  for (const pjrt::Device& d : client_->devices()) {
+    devices_.push_back(std::make_unique<Device>(index++, d));
+    Device& device = *devices_.back();
+    if (limit > 0) {
+      device.total_memory_bytes = limit;
+    } else if (const auto stats = d.memory_stats(); stats && stats->limit_bytes) {
+      device.total_memory_bytes = *stats->limit_bytes;
+    } else {
+      device.total_memory_bytes = host_memory_bytes() / static_cast<int64_t>(client_->devices().size());
+    }
+  }
+}
+
+Mode Runtime::mode() const { return current_mode(); }
+
+void Runtime::after_record(Device& d) {
+  switch (current_mode()) {
+    case Mode::kFused:
+      if (d.window.nodes().size() >= max_nodes_) flush(d, FlushReason::kSize);
+      break;
+    case Mode::kStrict: flush(d, FlushReason::kStrict); break;
+    case Mode::kDebug:
+      flush(d, FlushReason::kStrict);
+      for (const auto& e : d.launches.pending()) e->await();
+      check_assertions(d);
+      break;
+  }
+}
+
+void Runtime::flush(Device& d, FlushReason why) {
+  trace::Window& w = d.window;
+  if (w.empty()) return;
+  ++counters().flushes[static_cast<size_t>(why)];
+  counters().nodes += static_cast<int64_t>(w.nodes().size());
+  const std::vector<int32_t> live = w.live_outputs();
+  // Forgets the window whatever happens; values that were not made carry the error.
+  struct Clear {
+    trace::Window& w;
+    ~Clear() { w.clear(); }
+  } clear{w};
+  try {
+    std::vector<bool> donated = donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
+    const auto p = program(d, live, donated);
+    if (p) execute(d, *p, live, donated);
+  } catch (const Error& e) {
+    const auto& nodes = w.nodes();
+    std::string text = e.text;
+    if (nodes.size() > 1) {
+      text = cat(text, "\n  in ", nodes.size(), " deferred ops, run because of: ", to_string(why),
+                 "\n  first: ", describe(nodes.front()), "\n  last: ", describe(nodes.back()));
+    } else {
+      text = cat(text, "\n  in ", describe(nodes.front()));
+    }
+    if (e.kind == ErrorKind::kMemory) ++d.memory.ooms;
+    auto failure = std::make_shared<const Error>(e.kind, std::move(text));
+    for (const trace::ValuePtr& v : w.outputs()) {
+      if (!v || v->state != trace::Value::State::kPending) continue;
+      v->state = trace::Value::State::kFailed;
+      v->failure = failure;
+    }
+    throw Error(*failure);
+  }
+}
+
+std::shared_ptr<Program> Runtime::program(Device& d, const std::vector<int32_t>& live,
+                                          const std::vector<bool>& donated) {
+  const trace::Window& w = d.window;
+  bool asserts = false;
+  for (const trace::Node& n : w.nodes()) asserts |= n.inst->assertions > 0;
+  if (live.empty() && !asserts) return nullptr;
+  std::string key = w.key(live, donated);
+  if (auto p = programs_->find(key)) {
+    ++counters().memory_hits;
+    return p;
+  }
+  const trace::Lowered lowered = trace::lower(w, live, donated, on_cpu_);
+  auto p = programs_->make(std::move(key), lowered, devices_.size() > 1);
+  for (int32_t o : live) p->output_types.push_back(w.outputs()[static_cast<size_t>(o)]->type);
+  return p;
+}
+
+void Runtime::upload_packs(Device& d, Program& p) {
+  const trace::Packs& packs = d.window.packs();
+  if (p.pack_device == d.index && p.packs == packs) return;
+  p.pack_buffers.clear();
+  auto up = [&](const auto& v, pjrt::ElementType t) {
+    if (v.empty()) return;
+    const auto n = static_cast<int64_t>(v.size());
+    p.pack_buffers.push_back(
+        client_->buffer_from_host({v.data(), t, std::span(&n, 1)}, pjrt::HostSemantics::kCopyDuringCall, d.pjrt.handle())
+            .buffer);
+  };
+  up(packs.f32, pjrt::ElementType::kF32);
+  up(packs.f64, pjrt::ElementType::kF64);
+  up(packs.i32, pjrt::ElementType::kS32);
+  up(packs.i64, pjrt::ElementType::kS64);
+  p.packs = packs;
+  p.pack_device = d.index;
+}
+
+void Runtime::check_memory(Device& d, const Program& p, const std::vector<bool>& donated) {
+  int64_t need = p.temporary_bytes;
+  for (const trace::Type* t : p.output_types) need += t->size_bytes();
+  for (size_t i = 0; i < donated.size(); ++i) {
+    if (donated[i]) need -= d.window.parameters()[i]->type->size_bytes();
+  }
+  const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
+  if (used + need <= d.total_memory_bytes) [[likely]]
+    return;
+  TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": the program needs ", format_bytes(static_cast<uint64_t>(std::max<int64_t>(need, 0))),
+            ", ", format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))), " of ",
+            format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ", memory_report(d));
+}
+
+std::string Runtime::memory_report(Device& d) const {
+  struct Live {
+    int64_t size;
+    const trace::Type* type;
+  };
+  std::vector<Live> live;
+  trace::for_each_slot([&](const trace::Slot& s) {
+    if (s.device != d.index || !s.value || s.value->state != trace::Value::State::kReady) return;
+    live.push_back({s.value->type->size_bytes(), s.value->type});
+  });
+  std::sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.size > b.size; });
+  std::string text = "largest live tensors:";
+  for (size_t i = 0; i < std::min<size_t>(live.size(), 5); ++i) {
+    text += cat(i ? ", " : " ", hlo::to_string(*live[i].type), " (", format_bytes(static_cast<uint64_t>(live[i].size)), ")");
+  }
+  return live.empty() ? "no tensor is live" : text;
+}
+
+void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live, const std::vector<bool>& donated) {
+  const trace::Window& w = d.window;
+  check_memory(d, p, donated);
+  upload_packs(d, p);
+  std::vector<PJRT_Buffer*> args;
+  args.reserve(w.parameters().size() + 4);
+  for (const trace::ValuePtr& v : w.parameters()) args.push_back(buffer_of(*v).buffer.handle());
+  for (const pjrt::Buffer& b : p.pack_buffers) args.push_back(b.handle());
+  const size_t flags = p.assertions.empty() ? 0 : 1;
+  std::vector<PJRT_Buffer*> outputs(p.output_types.size() + flags, nullptr);
+  pjrt::Launch launch;
+  launch.args = args;
+  launch.outputs = outputs;
+  launch.device = devices_.size() > 1 ? d.pjrt.handle() : nullptr;
+  launch.want_completion = true;
+  pjrt::Event done = p.executable.execute(launch);
+  ++counters().executes;
+  for (size_t i = 0; i < live.size(); ++i) {
+    trace::Value& v = *w.outputs()[static_cast<size_t>(live[i])];
+    v.payload = std::make_unique<DeviceBuffer>(pjrt::Buffer(client_->api(), outputs[i]), p.output_types[i]->size_bytes(),
+                                               d.memory);
+    v.state = trace::Value::State::kReady;
+  }
+  if (flags) {
+    std::lock_guard lock(d.assertions_mutex);
+    d.assertions.push_back({pjrt::Buffer(client_->api(), outputs.back()), p.assertions});
+  }
+  d.launches.push(std::move(done));
+}
+
+trace::ValuePtr Runtime::upload(Device& d, const void* data, const trace::Type* type) {
+  const int64_t size = type->size_bytes();
+  const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
+  if (used + size > d.total_memory_bytes) {
+    ++d.memory.ooms;
+    TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": a copy of ", format_bytes(static_cast<uint64_t>(size)), " does not fit, ",
+              format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))), " of ",
+              format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ", memory_report(d));
+  }
+  trace::ValuePtr v = trace::make_value(type, d.index);
+  pjrt::Upload up = client_->buffer_from_host({data, element_type(type->dtype), type->dims},
+                                              pjrt::HostSemantics::kCopyDuringCall, d.pjrt.handle());
+  v->payload = std::make_unique<DeviceBuffer>(std::move(up.buffer), size, d.memory);
+  v->state = trace::Value::State::kReady;
+  counters().bytes_h2d += size;
+  return v;
+}
+
+void Runtime::make_ready(const trace::ValuePtr& v, FlushReason why) {
+  if (v->state == trace::Value::State::kPending) flush(device(v->device), why);
+  if (v->state == trace::Value::State::kFailed) throw Error(*v->failure);
+}
+
+trace::ValuePtr Runtime::copy_to(Device& to, const trace::ValuePtr& v) {
+  trace::ValuePtr r = trace::make_value(v->type, to.index);
+  r->payload = std::make_unique<DeviceBuffer>(buffer_of(*v).buffer.copy_to_device(to.pjrt.handle()), v->type->size_bytes(),
+                                              to.memory);
+  r->state = trace::Value::State::kReady;
+  return r;
+}
+
+void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size_bytes) {
+  const pjrt::Buffer& b = buffer_of(*v).buffer;
+  b.await();
+  check_assertions(device(v->device));
+  if (on_cpu_ && b.is_on_cpu()) {
+    std::memcpy(destination, reinterpret_cast<const void*>(b.unsafe_pointer()), static_cast<size_t>(size_bytes));
+  } else {
+    b.to_host(destination, static_cast<size_t>(size_bytes)).await();
+  }
+  counters().bytes_d2h += size_bytes;
+}
+
+void Runtime::wait(Device& d) {
+  for (const auto& e : d.launches.pending()) e->await();
+  check_assertions(d);
+}
+
+std::shared_ptr<Marker> Runtime::mark(Device& d, bool timed) { return Marker::make(d.launches.pending(), timed); }
+
+void Runtime::check_assertions(Device& d) {
+  // Assertions are few; taking them all at once keeps the list short and its order that of the launches.
+  std::vector<PendingAssertions> pending;
+  {
+    std::lock_guard lock(d.assertions_mutex);
+    pending.swap(d.assertions);
+  }
+  for (const PendingAssertions& p : pending) {
+    std::vector<int64_t> flags(2 * p.assertions.size());
+    p.flags.await();
+    const size_t size = flags.size() * sizeof(int64_t);
+    if (on_cpu_ && p.flags.is_on_cpu()) {
+      std::memcpy(flags.data(), reinterpret_cast<const void*>(p.flags.unsafe_pointer()), size);
+    } else {
+      p.flags.to_host(flags.data(), size).await();
+    }
+    for (size_t i = 0; i < p.assertions.size(); ++i) {
+      if (flags[2 * i] == 0) continue;
+      const trace::Assertion& a = p.assertions[i];
+      std::string text = a.text;
+      if (const size_t at = text.find("{}"); at != std::string::npos) text.replace(at, 2, std::to_string(flags[2 * i + 1]));
+      if (a.location.code && trace::location_source().describe) {
+        text += "\n  at " + trace::location_source().describe(a.location);
+      }
+      throw Error(ErrorKind::kIndex, std::move(text));
+    }
+  }
+}
+
+void Runtime::shutdown() {
+  for (auto& d : devices_) {
+    for (const auto& e : d->launches.pending()) {
+      try {
+        e->await();
+      } catch (const Error&) {
+        // The process ends; nobody is left to tell.
+      }
+    }
+  }
+}
+
+}  // namespace tpu::runtime

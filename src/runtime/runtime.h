@@ -1,0 +1,125 @@
+// The state of the process: plugin, devices, the open windows, caches. Started by the first use of a device.
+//
+// `mutex()` is the recorder's lock: it guards the windows, the slots' values, the instance table and the program cache. A
+// flush runs under it, compile included; waiting for results never does. Callers must not hold the GIL while
+// they take it (bridge/ sees to that).
+#pragma once
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/cache.h"
+#include "runtime/counters.h"
+#include "runtime/launch.h"
+#include "runtime/memory.h"
+#include "runtime/plugin.h"
+#include "trace/instance.h"
+#include "trace/slot.h"
+#include "trace/window.h"
+
+namespace tpu::runtime {
+
+enum class Mode : uint8_t {
+  kDebug,   // every op alone; waits for it
+  kStrict,  // every op alone, asynchronous
+  kFused,   // ops are recorded and run together at a flush
+};
+
+// Results of assertions of a launch that nobody has looked at.
+struct PendingAssertions {
+  pjrt::Buffer flags;  // s64[2 n]
+  std::vector<trace::Assertion> assertions;
+};
+
+class Device {
+ public:
+  Device(int32_t number, const pjrt::Device& device) : index(number), pjrt(device), window(number) {}
+
+  const int32_t index;
+  const pjrt::Device& pjrt;
+  trace::Window window;
+  MemoryCounts memory;
+  LaunchQueue launches;
+  std::mutex assertions_mutex;
+  std::vector<PendingAssertions> assertions;  // under its mutex
+  int64_t total_memory_bytes = 0;
+};
+
+class Runtime {
+ public:
+  // Starts it on first use. Throws kDevice when no plugin can be used, or in a forked child.
+  static Runtime& get();
+  static bool started();
+  static bool in_bad_fork();
+  // Without starting: 1 or the setting on the CPU plugin, the chips on a TPU machine, 0 with no plugin.
+  static int device_count();
+
+  std::mutex& mutex() { return mutex_; }
+  trace::InstanceTable& instances() { return instances_; }
+  ProgramCache& programs() { return *programs_; }
+  const pjrt::Client& client() const { return *client_; }
+  const Plugin& plugin() const { return plugin_; }
+  bool on_cpu_plugin() const { return on_cpu_; }
+  int devices() const { return static_cast<int>(devices_.size()); }
+  Device& device(int index) { return *devices_[static_cast<size_t>(index)]; }
+
+  // Modes: this thread's innermost, else the process's.
+  Mode mode() const;
+
+  // ---- Under the lock.
+  // Compiles and launches what is recorded; pending values become ready or failed. Throws the failure, with
+  // what forced the flush.
+  void flush(Device& d, FlushReason why);
+  // After each recorded call of a kernel: strict modes flush, fused mode when the window is full.
+  void after_record(Device& d);
+  // A ready value from host memory, dense and row-major. Copies during the call.
+  trace::ValuePtr upload(Device& d, const void* data, const trace::Type* type);
+  // The value flushed; throws its failure.
+  void make_ready(const trace::ValuePtr& v, FlushReason why);
+  // A ready value copied to another device.
+  trace::ValuePtr copy_to(Device& to, const trace::ValuePtr& v);
+
+  // ---- Without the lock.
+  // Copies a ready value to host memory (dense, row-major) and checks assertions of finished work.
+  void download(const trace::ValuePtr& v, void* destination, int64_t size_bytes);
+  // Waits for everything launched on the device; reports assertions.
+  void wait(Device& d);
+  std::shared_ptr<Marker> mark(Device& d, bool timed);
+  // Throws kIndex for the first assertion of launched work that failed; waits for that work.
+  void check_assertions(Device& d);
+
+  void shutdown();
+
+ private:
+  Runtime();
+  void start();
+  std::shared_ptr<Program> program(Device& d, const std::vector<int32_t>& live, const std::vector<bool>& donated);
+  void execute(Device& d, Program& p, const std::vector<int32_t>& live, const std::vector<bool>& donated);
+  void upload_packs(Device& d, Program& p);
+  void check_memory(Device& d, const Program& p, const std::vector<bool>& donated);
+  std::string memory_report(Device& d) const;
+
+  std::mutex mutex_;
+  Plugin plugin_;
+  bool on_cpu_ = true;
+  std::unique_ptr<pjrt::Client> client_;
+  std::unique_ptr<ProgramCache> programs_;
+  trace::InstanceTable instances_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  bool donation_ = true;
+  size_t max_nodes_ = 0;
+};
+
+// Mode stack of this thread and the process default.
+Mode default_mode();
+void set_default_mode(Mode m);
+void push_mode(Mode m);
+void pop_mode();
+Mode current_mode();
+
+pjrt::ElementType element_type(trace::DType t);
+
+}  // namespace tpu::runtime

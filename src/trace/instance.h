@@ -1,0 +1,68 @@
+// An op call with everything fixed but its run-time values: the unit that a window records.
+//
+// An instance is made once per distinct call key by running the lowering on an empty function. That run
+// gives the result types, which scalar operands the code wants in which type, how many random draws it
+// takes and what it asserts. It throws what the lowering throws: a bad shape fails on the user's line.
+#pragma once
+#include <deque>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "trace/key.h"
+
+namespace tpu::trace {
+
+// One request of a lowering for a scalar operand, in the order of the requests.
+struct ScalarUse {
+  int32_t operand;
+  DType dtype;  // bool, int32, int64, float32, float64, complex64, complex128
+};
+
+struct OutputSpec {
+  const Type* logical = nullptr;  // what the op computes; null: no tensor
+  const Type* base = nullptr;     // what is stored: logical dims in order of decreasing stride
+  Dims strides;                   // of a tensor over the base
+  bool row_major = true;
+};
+
+struct Instance {
+  uint32_t id = 0;
+  const ops::OpDef* def = nullptr;
+  Call call;
+  std::vector<OutputSpec> outputs;
+  std::vector<ScalarUse> scalars;
+  int64_t random_draws = 0;  // 32-bit draws
+  int assertions = 0;
+
+  // Runs the lowering: `inputs` are the tensors in order; results are in base layout, one per output that
+  // exists (logical != null).
+  std::vector<hlo::Value> lower(hlo::Builder& b, ops::Host& host, std::span<const hlo::Value> inputs,
+                                bool on_cpu_plugin) const;
+  // "aten::add(float32[2, 3], float32[3])", for messages.
+  std::string signature() const;
+};
+
+class InstanceTable {
+ public:
+  // The instance of this key, made if need be. Under the recorder's lock.
+  const Instance& get(std::string_view key);
+  size_t size() const { return instances_.size(); }
+  // How many times a lowering was run for its types.
+  int64_t misses() const { return static_cast<int64_t>(instances_.size()); }
+  // Whether the programs are for the embedded CPU plugin; set once before the first call.
+  void set_cpu_plugin(bool v) { on_cpu_plugin_ = v; }
+  bool on_cpu_plugin() const { return on_cpu_plugin_; }
+
+ private:
+  struct KeyHash {
+    size_t operator()(std::string_view k) const;
+  };
+  std::deque<Instance> instances_;
+  std::deque<std::string> keys_;
+  std::unordered_map<std::string_view, const Instance*, KeyHash> by_key_;
+  bool on_cpu_plugin_ = true;
+};
+
+}  // namespace tpu::trace

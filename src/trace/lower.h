@@ -1,0 +1,29 @@
+// A window as a StableHLO function: the same lowerings, run on the live nodes in order.
+//
+// Arguments: the window's parameters, then the scalar packs that are not empty (f32, f64, i32, i64).
+// Results: the live outputs in order, then, when something is asserted, s64[2 * n]: a flag and a value for
+// each of n assertions.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hlo/function.h"
+#include "trace/window.h"
+
+namespace tpu::trace {
+
+struct Assertion {
+  std::string text;  // "{}" stands for the value
+  Location location;
+};
+
+struct Lowered {
+  std::unique_ptr<hlo::Function> function;
+  std::vector<Assertion> assertions;
+};
+
+Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<bool>& donated,
+              bool on_cpu_plugin);
+
+}  // namespace tpu::trace
