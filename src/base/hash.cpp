@@ -53,13 +53,12 @@ std::string Hash128::hex() const {
 
 Hasher& Hasher::add(std::string_view bytes) {
   add(static_cast<uint64_t>(bytes.size()));
-  while (bytes.size() >= 8) {
-    add(load_word(bytes.data()));
-    bytes.remove_prefix(8);
-  }
-  if (!bytes.empty()) {
+  const char* p = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, p += 8) add(load_word(p));
+  if (left > 0) {
     uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), bytes.size());
+    std::memcpy(&word, p, left);
     add(word);
   }
   return *this;

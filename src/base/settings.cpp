@@ -1,7 +1,5 @@
 #include "base/settings.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 

@@ -81,6 +81,7 @@ inline int run(int argc, char** argv) {
 }  // namespace tpu::test
 
 // Weak, so that every test file of a program may bring it along.
+// NOLINTNEXTLINE(misc-definitions-in-headers)
 __attribute__((weak)) int main(int argc, char** argv) { return tpu::test::run(argc, argv); }
 
 #define TEST(name)                                                                             \

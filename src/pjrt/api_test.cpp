@@ -94,7 +94,7 @@ TEST(owned_is_two_words_and_destroys_once) {
   {
     Owned<PJRT_Buffer> first = make(0);
     Owned<PJRT_Buffer> second = std::move(first);
-    EXPECT_TRUE(!first && second);
+    EXPECT_TRUE(!first && second);  // NOLINT(bugprone-use-after-move)
     EXPECT_EQ(g_destroyed, 0);
     second = make(1);  // destroys 0
     EXPECT_EQ(g_destroyed, 1);

@@ -1,6 +1,5 @@
 #include "pjrt/buffer.h"
 
-#include <numeric>
 #include <vector>
 
 namespace tpu::pjrt {

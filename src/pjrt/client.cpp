@@ -1,7 +1,5 @@
 #include "pjrt/client.h"
 
-#include <atomic>
-
 #include "base/log.h"
 #include "pjrt/program.h"
 #include "pjrt/serialized.h"
