@@ -45,7 +45,8 @@ int64_t sequence_size(Context& x, const Number& start, const Number& end, const 
   x.check((step.d > 0 && end.d >= start.d) || (step.d < 0 && end.d <= start.d),
           "upper bound and lower bound inconsistent with step sign");
   double steps = (end.d - start.d) / step.d;
-  if (t == DType::kI64) {  // PyTorch truncates first, so that large integers stay exact
+  // PyTorch truncates first, so that large integers stay exact.
+  if (t == DType::kI64 || (with_end && hlo::is_integer(t))) {
     x.check(step.to_int() != 0, "step must be nonzero");
     steps = static_cast<double>(end.to_int() - start.to_int()) / static_cast<double>(step.to_int());
   }
@@ -80,7 +81,7 @@ Value linspace(Context& x, Value start, Value end, int64_t n, DType result) {
   return x.convert(x.b.select(first_half, from_start, from_end), result);
 }
 
-DType spacing_type(DType t) { return hlo::is_integer(t) ? DType::kF64 : hlo::compute_type(t); }
+DType spacing_type(DType t) { return hlo::is_integral(t) ? DType::kF64 : hlo::compute_type(t); }
 
 // The ends of linspace and logspace are numbers or 0-d tensors; of integer results they are truncated.
 Value end_value(Context& x, const Scalar& s, DType t) {
@@ -98,14 +99,14 @@ bool is_complex_end(Value v) { return hlo::is_complex(v.dtype()); }
 template <class S, class E>
 Value linspace_op(Context& x, const S& start, const E& end, int64_t steps, DType t) {
   x.check(steps >= 0, "number of steps must be non-negative");
-  check_numeric(x, "linspace_cpu", t, true);
+  if (steps > 1) check_numeric(x, "linspace_cpu", t, true);
   return linspace(x, end_value(x, start, t), end_value(x, end, t), steps, t);
 }
 
 template <class S, class E>
 Value logspace_op(Context& x, const S& start, const E& end, int64_t steps, double base, DType t) {
   x.check(steps >= 0, "number of steps must be non-negative");
-  check_numeric(x, "logspace_cpu", t, true);
+  if (steps > 1) check_numeric(x, "logspace_cpu", t, true);
   if (steps == 0) return x.zeros({t, {0}});
   const Value first = end_value(x, start, t);
   const Value exponents = linspace(x, first, end_value(x, end, t), steps, first.dtype());

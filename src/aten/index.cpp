@@ -238,16 +238,14 @@ Value index_put(Context& x, Value self, const OptValues& indices, Value values, 
           scalar_type_name(values.dtype()), " for the source.");
   if (const Value v = put_by_mask(x, self, indices, values, accumulate)) return v;
   const Indexing p = plan_indexing(x, self, indices);
-  // Leading dims of size 1 may be left over, as in any assignment.
-  Dims shape = values.dims();
-  while (shape.size() > p.result.size() && shape.front() == 1) shape.erase(shape.begin());
+  const Dims& shape = values.dims();
   bool fits = shape.size() <= p.result.size();
   for (size_t i = 0; fits && i < shape.size(); ++i) {
     fits = shape[i] == 1 || shape[i] == p.result[i + p.result.size() - shape.size()];
   }
   x.check(fits, "shape mismatch: value tensor of shape ", values.dims(),
           " cannot be broadcast to indexing result of shape ", p.result);
-  const Value updates = x.broadcast(x.b.reshape(values, shape), p.result);
+  const Value updates = x.broadcast(values, p.result);
   const Place at{p.coordinates,
                  {.update_window_dims = p.windows,
                   .inserted_window_dims = p.indexed,
@@ -368,8 +366,10 @@ Value index_reduce(Context& x, Value self, int64_t dim_arg, Value index, Value s
   x.check(r.has_value(), "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got ",
           reduce, ".");
   const auto [v, at, s] = slices_along(x, "index_reduce_()", self, dim, index, source);
-  x.check(!hlo::is_complex(self.dtype()), "\"index_reduce\" not implemented for '",
-          scalar_type_name(self.dtype()), "'");
+  const bool ordered = *r == Reduction::kMax || *r == Reduction::kMin;
+  const DType t = self.dtype();
+  x.check_supported(!(hlo::is_complex(t) && ordered) && (include_self || !(hlo::is_bool(t) || hlo::is_complex(t))),
+                    "\"index_reduce\" not implemented for '", scalar_type_name(t), "'");
   return x.b.reshape(reduce_into(x, v, along_dim(v.rank(), dim, at), s, *r, include_self),
                      self.dims());
 }
@@ -547,7 +547,7 @@ Value put(Context& x, Value self, Value index, Value source, bool accumulate) {
 Value masked_scatter(Context& x, Value self, Value mask, Value source) {
   x.check(self.dtype() == source.dtype(),
           "masked_scatter: expected self and source to have same dtypes but got",
-          scalar_type_name(self.dtype()), "and ", scalar_type_name(source.dtype()));
+          scalar_type_name(self.dtype()), " and ", scalar_type_name(source.dtype()));
   x.check(hlo::is_bool(mask.dtype()),
           "masked_scatter_ only supports boolean masks, but got mask with dtype ",
           scalar_type_name(mask.dtype()));

@@ -101,7 +101,9 @@ Value std_value(Context& x, Value std) {
 Value normal(Context& x, Value self, Scalar mean, Scalar std) {
   const DType t = self.dtype();
   check_normal_type(x, t);
-  return shifted_normal(x, x.scalar(mean, hlo::compute_type(t)), std_value(x, std, t), self.dims(), t);
+  Value m = x.scalar(mean, hlo::real_type(hlo::compute_type(t)));
+  if (hlo::is_complex(t)) m = x.b.complex(m, m);  // PyTorch fills both parts alike
+  return shifted_normal(x, m, std_value(x, std, t), self.dims(), t);
 }
 
 // ---- bernoulli.
