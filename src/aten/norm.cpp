@@ -77,22 +77,14 @@ std::array<Value, 3> layer_norm_backward(Context& x, Value grad_out, Value input
   return out;
 }
 
-double epsilon(DType t) {
-  switch (t) {
-    case DType::kF64: return std::numeric_limits<double>::epsilon();
-    case DType::kF16: return 0x1p-10;
-    case DType::kBF16: return 0x1p-7;
-    default: return std::numeric_limits<float>::epsilon();
-  }
-}
-
 std::array<Value, 2> rms_norm(Context& x, Value input, const Dims& shape, const Opt<Value>& weight,
                               Opt<double> eps) {
   const Dims axes = split_axes(x, input, shape, weight, std::nullopt).trailing;
   check_real(x, input.dtype(), "rms_norm");
   const Value v = x.to_compute(input);
-  const Value rstd =
-      inverse_root(x, mean_over(x, x.b.mul(v, v), axes), eps.value_or(epsilon(input.dtype())));
+  const double smallest = v.dtype() == DType::kF64 ? std::numeric_limits<double>::epsilon()
+                                                   : std::numeric_limits<float>::epsilon();
+  const Value rstd = inverse_root(x, mean_over(x, x.b.mul(v, v), axes), eps.value_or(smallest));
   const Value normal = x.binary(Op::kMultiply, v, rstd);
   return {x.convert(affine(x, normal, weight, std::nullopt, shape), input.dtype()), rstd};
 }

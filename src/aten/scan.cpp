@@ -116,17 +116,17 @@ void check_number(const Context& x, const char* kernel, DType t) {
 Value cumulative_of(Context& x, const char* kernel, Value self, int64_t dim, Opt<DType> dtype,
                     Op op) {
   const DType t = dtype.value_or(x.sum_type(self.dtype()));
-  check_number(x, kernel, t);
   const int64_t d = x.axis(dim, self);
+  check_number(x, kernel, t);
   const Value v = x.to_compute(x.convert(self, t));
   return x.convert(cumulative(x, v, d, op), t);
 }
 
 std::array<Value, 2> extreme_so_far(Context& x, const char* kernel, Value self, int64_t dim,
                                     Op op) {
+  const int64_t d = x.axis(dim, self);
   x.check_supported(!hlo::is_complex(self.dtype()), '"', kernel, "\" not implemented for '",
                     scalar_type_name(self.dtype()), "'");
-  const int64_t d = x.axis(dim, self);
   if (self.rank() == 0 || self.numel() == 0) return {self, x.zeros({DType::kI64, self.dims()})};
   const Value v = hlo::is_bool(self.dtype()) ? x.convert(self, DType::kU8) : self;
   const Value best = cumulative(x, v, d, op);
@@ -160,9 +160,9 @@ Value log_add_exp(Context& x, Value p, Value q) {
 
 Value log_cumulative_sum_exp(Context& x, Value self, int64_t dim) {
   const DType t = self.dtype();
+  const int64_t d = x.axis(dim, self);
   x.check_supported(!hlo::is_integral(t) && !hlo::is_float8(t),
                     "\"logcumsumexp_out_cpu\" not implemented for '", scalar_type_name(t), "'");
-  const int64_t d = x.axis(dim, self);
   const Value v = x.to_compute(self);
   const Value nothing = x.convert(x.constant(hlo::real_type(v.dtype()), -kInf), v.dtype());
   const Combine combine = [&x](Value p, Value q) { return log_add_exp(x, p, q); };

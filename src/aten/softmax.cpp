@@ -13,9 +13,9 @@ struct Kind {
   bool log;
 };
 constexpr Kind kKinds[] = {
-    {"aten::_softmax", "aten::_softmax_backward_data", "softmax_lastdim_kernel_impl",
-     "softmax_backward", false},
-    {"aten::_log_softmax", "aten::_log_softmax_backward_data", "log_softmax_lastdim_kernel_impl",
+    {"aten::_softmax", "aten::_softmax_backward_data", "softmax_kernel_impl", "softmax_backward",
+     false},
+    {"aten::_log_softmax", "aten::_log_softmax_backward_data", "log_softmax_kernel_impl",
      "log_softmax_backward", true},
 };
 
@@ -37,10 +37,10 @@ Value softmax(Context& x, Value v, const Dims& axes, bool log) {
 }
 
 Value forward(Context& x, const Kind& k, Value self, int64_t dim, bool half_to_float) {
+  const Dims axes = x.axes(Dims{dim}, self);
   check_real(x, self.dtype(), k.kernel);
   x.check(!half_to_float || self.dtype() == DType::kF16 || self.dtype() == DType::kBF16,
           "conversion is supported for Half type only");
-  const Dims axes = x.axes(Dims{dim}, self);
   const Value r = softmax(x, x.to_compute(self), axes, k.log);
   return half_to_float ? r : x.convert(r, self.dtype());
 }
