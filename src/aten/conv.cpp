@@ -47,6 +47,18 @@ Value conv_forward(Ctx& x, Value input, Value weight, const Conv& c, const Dims&
                   {.input_spatial = sp, .kernel_spatial = sp, .output_spatial = sp}, w);
 }
 
+// XLA's conv-operand-swapper takes an unpadded dim with kernel 2 and dilation 2 for the encoding of
+// a group and aborts the process when another dim makes it swap. A reversed window keeps it away;
+// elsewhere the kernel itself is reversed, which XLA's CPU convolutions are faster with.
+bool trips_operand_swap(const hlo::ConvWindow& w, const Dims& kernel) {
+  size_t grouplike = 0;
+  for (size_t j = 0; j < kernel.size(); ++j) {
+    grouplike += kernel[j] == 2 && w.lhs_dilation[j] == 2 && w.rhs_dilation[j] == 1 &&
+                 w.pad_low[j] == 0 && w.pad_high[j] == 0;
+  }
+  return grouplike > 0 && grouplike < kernel.size();
+}
+
 // Adjoint of conv_forward in the input: grad [n, o, s...] and weight [o, i/g, k...] give [n, i,
 // in...].
 Value conv_input_grad(Ctx& x, Value grad, Value weight, const Conv& c, const Dims& in) {
@@ -73,13 +85,17 @@ Value conv_input_grad(Ctx& x, Value grad, Value weight, const Conv& c, const Dim
     }
     weight = x.b.reshape(x.b.transpose(x.b.reshape(weight, split), swap), joined);
   }
-  return convolve(x, grad, x.b.reverse(weight, sp),
-                  {.input_spatial = sp,
-                   .kernel_input_feature = 0,
-                   .kernel_output_feature = 1,
-                   .kernel_spatial = sp,
-                   .output_spatial = sp},
-                  w);
+  const hlo::ConvDims d{.input_spatial = sp,
+                        .kernel_input_feature = 0,
+                        .kernel_output_feature = 1,
+                        .kernel_spatial = sp,
+                        .output_spatial = sp};
+  if (trips_operand_swap(w, k)) {
+    w.reversal = std::vector<bool>(at(n), true);
+  } else {
+    weight = x.b.reverse(weight, sp);
+  }
+  return convolve(x, grad, weight, d, w);
 }
 
 // Adjoint in the weight: input [n, i, s...] and grad [n, o, s...] give [o, i/g, k...]. The batch is
@@ -142,7 +158,9 @@ Dims out_size(Ctx& x, Value input, Value weight, const Conv& c, bool transposed,
     out.push_back(transposed
                       ? (in[j] - 1) * c.stride[j] - 2 * c.padding[j] + reach + output_padding[j] + 1
                       : (padded[j] - reach - 1) / c.stride[j] + 1);
-    x.check(transposed || padded[j] >= reach + 1, "Calculated padded input size per channel: (",
+  }
+  for (size_t j = 0; j < k.size(); ++j) {
+    x.check(transposed || padded[j] >= reached[j], "Calculated padded input size per channel: (",
             join(padded, " x "), "). Kernel size: (", join(reached, " x "),
             "). Kernel size can't be greater than actual input size");
     x.check(out[j] > 0, "Given input size per channel: (", join(in, " x "),
