@@ -79,7 +79,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 }
 
 trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device, int64_t draws) {
-  const at::Generator used = g && g->defined() ? *g : default_generator(device);
+  at::Generator used = g && g->defined() ? *g : default_generator(device);
   TPU_CHECK(used.device().type() == c10::DeviceType::PrivateUse1, "Expected a 'tpu' device type for generator but found '",
             c10::DeviceTypeName(used.device().type(), true), "'");
   std::lock_guard lock(used.mutex());

@@ -2,7 +2,6 @@
 #include <pthread.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "aten/all.h"
 #include "base/settings.h"
 #include "bridge/errors.h"
 #include "bridge/fallback.h"

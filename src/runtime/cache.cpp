@@ -155,8 +155,14 @@ std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowere
   pjrt::CompileOptions options;
   options.portable = portable;
   options.overrides = pjrt::parse_overrides(settings().get_string("xla_options"));
-  const std::string name =
-      Hasher().add(text).add(options.encode()).add(client_.identity()).finish().hex();
+  Hasher hasher;
+  hasher.add(text).add(options.encode()).add(client_.identity());
+  // Flags of the compiler that no option shows.
+  for (const char* variable : {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}) {
+    const char* flags = std::getenv(variable);
+    hasher.add(flags ? flags : "");
+  }
+  const std::string name = hasher.finish().hex();
   dump(name, text);
 
   auto p = std::make_shared<Program>();
