@@ -174,6 +174,11 @@ Value sigmoid(Ctx& x, Value v) {
   return x.b.unary(Op::kLogistic, v);
 }
 
+// Some expansions of erf round past 1.
+Value erf(Ctx& x, Value v) {
+  return x.b.clamp(x.constant(v.dtype(), -1), x.b.unary(Op::kErf, v), x.constant(v.dtype(), 1));
+}
+
 Value sinc(Ctx& x, Value v) {
   const Value a = times(x, v, std::numbers::pi);
   return x.select(is_zero(x, v), x.like(v, 1), x.b.div(x.b.unary(Op::kSine, a), a));
@@ -194,7 +199,7 @@ constexpr FloatUnary kFloatUnary[] = {
     {"aten::atanh", kAnyClass, "atanh", plain<Op::kAtanh>},
     {"aten::cos", kAnyClass, "cos", plain<Op::kCosine>},
     {"aten::cosh", kAnyClass, "cosh", plain<Op::kCosh>},
-    {"aten::erf", kFloats, "erf_vml_cpu", plain<Op::kErf>},
+    {"aten::erf", kFloats, "erf_vml_cpu", erf},
     {"aten::erfc", kFloats, "erfc_vml_cpu", plain<Op::kErfc>},
     {"aten::erfinv", kFloats, "erfinv_vml_cpu", plain<Op::kErfInv>},
     {"aten::exp", kAnyClass, "exp", plain<Op::kExponential>},
@@ -340,12 +345,6 @@ void register_unary(Registry& r) {
 }
 
 // ---- Two operands.
-
-// Rounded towards zero; integers: no zero divides.
-Value divide_trunc(Ctx& x, Value a, Value b) {
-  const Value q = x.b.div(a, b);
-  return hlo::is_integer(a.dtype()) ? q : truncate(x, q);
-}
 
 void check_divisor(Ctx& x, Value b) {
   if (hlo::is_integer(b.dtype())) x.assert_none(is_zero(x, b), "ZeroDivisionError");
@@ -586,7 +585,10 @@ void register_binary(Registry& r) {
              mode.value_or(""), "'");
      if (!mode) return binary(x, {"", kAnyClass, kToFloat, "div_cpu", plain2<Op::kDivide>}, self, other);
      if (*mode == "floor") return binary(x, {"", kOrdered, kDivides, "div_floor_cpu", divide_floor}, self, other);
-     return binary(x, {"", kOrdered, kDivides, "div_trunc_cpu", divide_trunc}, self, other);
+     // The quotient is rounded to the dtype before it is truncated, as CPU does.
+     const Value q = binary(x, {"", kOrdered, kDivides, "div_trunc_cpu", plain2<Op::kDivide>}, self, other);
+     if (hlo::is_integer(q.dtype())) return q;
+     return in_compute(x, q, [&](Value c) { return truncate(x, c); });
    }).elementwise();
   r.op("aten::heaviside", [](Ctx& x, Value self, Value values) {
      x.check(!hlo::is_complex(self.dtype()) && !hlo::is_complex(values.dtype()),

@@ -781,6 +781,7 @@ Value cdist(Ctx& x, Value x1, Value x2, double p, const Opt<int64_t>& compute_mo
 }
 
 Value cdist_backward(Ctx& x, Value grad, Value x1, Value x2, double p, Value dist) {
+  if (grad.numel() == 0 || x1.numel() == 0 || x2.numel() == 0) return x.zeros(x1.type());
   const Pairs pairs = pair_rows(x, x1, x2);
   const Value d = x.b.sub(pairs.left, pairs.right);
   const auto spread = [&](Value v) { return x.broadcast(x.unsqueeze(v, -1), d.dims()); };
