@@ -621,7 +621,8 @@ std::array<Value, 2> fractional_max_pool(Ctx& x, Value self, const Dims& kernel,
   const char* dim_names[] = {"time", "height", "width"};
   for (int64_t j = 0; j < spatial; ++j) {
     const size_t s = at(j);
-    x.check(output_size[s] + kernel[s] - 1 <= p.in[s], name, "(): pool ",
+    // CPU demands one element more in three dims.
+    x.check(output_size[s] + kernel[s] - 1 + (spatial == 3) <= p.in[s], name, "(): pool ",
             dim_names[j + 3 - spatial], " ", kernel[s], " too large relative to input ",
             dim_names[j + 3 - spatial], " ", p.in[s]);
   }
