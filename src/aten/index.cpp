@@ -5,6 +5,7 @@
 
 #include "aten/all.h"
 #include "aten/indexing.h"
+#include "aten/scan.h"
 
 namespace tpu::aten {
 
@@ -556,7 +557,7 @@ Value masked_scatter(Context& x, Value self, Value mask, Value source) {
   if (n == 0) return x.broadcast(self, dims);
   const DType t = position_type(n);
   const Value where = flatten(x, x.broadcast(mask, dims));
-  const Value ranks = prefix_sum(x, x.b.convert(where, t), 0);
+  const Value ranks = cumulative(x, x.b.convert(where, t), 0, Op::kAdd);
   if (source.numel() < n) {
     x.assert_none(x.b.compare(Cmp::kGt, x.b.slice_dim(ranks, 0, n - 1, n),
                               x.b.splat({t, {1}}, source.numel())),
@@ -635,7 +636,7 @@ void register_masks(ops::Registry& r) {
       x.check(size == 0, "allocated size does not match required size");
       return x.zeros({t, {0}});
     }
-    const Value ends = prefix_sum(x, repeats, 0);
+    const Value ends = cumulative(x, repeats, 0, Op::kAdd);
     x.assert_none(x.b.compare(Cmp::kLt, repeats, x.like(repeats, 0)), "repeats can not be negative");
     x.assert_none(x.b.compare(Cmp::kNe, x.b.slice_dim(ends, 0, n - 1, n), x.b.splat({t, {1}}, size)),
                   "allocated size does not match required size");
@@ -644,7 +645,7 @@ void register_masks(ops::Registry& r) {
     const DType p = position_type(std::max(n, size));
     const Value steps = combine(x, x.zeros({p, {size}}), along_dim(1, 0, ends),
                                 x.b.splat({p, {n}}, 1), Op::kAdd);
-    return x.b.convert(prefix_sum(x, steps, 0), t);
+    return x.b.convert(cumulative(x, steps, 0, Op::kAdd), t);
   });
 }
 

@@ -3,31 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "aten/scan.h"
+
 namespace tpu::aten {
 
 using ops::Cmp;
 using ops::Op;
-
-namespace {
-
-// Along a dim of at most this size, prefix sums are made by doubling; longer ones in blocks of it.
-constexpr int64_t kScanBlock = 64;
-
-Dims replaced(Dims d, int64_t at, std::initializer_list<int64_t> sizes) {
-  d.erase(d.begin() + at);
-  d.insert(d.begin() + at, sizes);
-  return d;
-}
-
-// v moved towards higher positions by n, `fill` shifted in.
-Value shifted(Context& x, Value v, int64_t dim, int64_t n, Value fill) {
-  Dims low(static_cast<size_t>(v.rank()), 0), high = low;
-  low[static_cast<size_t>(dim)] = n;
-  high[static_cast<size_t>(dim)] = -n;
-  return x.b.pad(v, fill, low, high);
-}
-
-}  // namespace
 
 DType position_type(int64_t size) {
   return size <= std::numeric_limits<int32_t>::max() ? DType::kI32 : DType::kI64;
@@ -35,27 +16,6 @@ DType position_type(int64_t size) {
 
 Value positions(Context& x, const Dims& dims, int64_t dim) {
   return x.b.iota({position_type(dims[static_cast<size_t>(dim)]), dims}, dim);
-}
-
-Value prefix_sum(Context& x, Value v, int64_t dim, Op op) {
-  const int64_t n = v.dim(dim);
-  const Value neutral =
-      op == Op::kMaximum ? x.b.min_value(v.dtype()) : x.constant(v.dtype(), 0);
-  if (n <= kScanBlock) {
-    for (int64_t s = 1; s < n; s *= 2) v = x.b.binary(op, v, shifted(x, v, dim, s, neutral));
-    return v;
-  }
-  const int64_t blocks = (n + kScanBlock - 1) / kScanBlock;
-  Dims none(static_cast<size_t>(v.rank()), 0), fill = none;
-  fill[static_cast<size_t>(dim)] = blocks * kScanBlock - n;
-  const Value even = x.b.pad(v, neutral, none, fill);
-  const Dims split = replaced(v.dims(), dim, {blocks, kScanBlock});
-  const Value inner = prefix_sum(x, x.b.reshape(even, split), dim + 1, op);
-  const Value last = x.b.slice_dim(inner, dim + 1, kScanBlock - 1, kScanBlock);
-  const Value totals = x.b.reshape(last, replaced(v.dims(), dim, {blocks}));
-  const Value before = shifted(x, prefix_sum(x, totals, dim, op), dim, 1, neutral);
-  const Value all = x.binary(op, inner, x.b.reshape(before, replaced(v.dims(), dim, {blocks, 1})));
-  return x.b.slice_dim(x.b.reshape(all, even.dims()), dim, 0, n);
 }
 
 Value count_true(Context& x, Value mask) {
@@ -70,9 +30,17 @@ Value true_positions(Context& x, Value mask, int64_t size) {
   const Value fill = x.b.splat({t, {size}}, n);
   if (n == 0 || size == 0) return fill;
   const Value all = x.b.iota({t, {n}}, 0);
+  if (!x.on_cpu_plugin()) {
+    // A TPU sorts faster than it scatters: the others sort behind as n.
+    const Value key = x.b.select(flat, all, x.b.splat({t, {n}}, n));
+    const Value sorted = x.b.sort({key}, 0, false, [&](const Values& a) {
+      return Values{x.b.compare(Cmp::kLt, a[0], a[1])};
+    })[0];
+    return x.b.pad(sorted, x.b.constant(t, n), {0}, {size - n});
+  }
   // Each true element goes to the place that its rank among them names; the others go nowhere (a
   // scatter skips what is out of range).
-  const Value place = x.b.sub(prefix_sum(x, x.b.convert(flat, t), 0), x.b.splat({t, {n}}, 1));
+  const Value place = x.b.sub(cumulative(x, x.b.convert(flat, t), 0, Op::kAdd), x.b.splat({t, {n}}, 1));
   const Value to = x.b.select(flat, place, x.b.splat({t, {n}}, std::max(n, size)));
   return x.b.scatter(fill, to, all, {.update_window_dims = {},
                                      .inserted_window_dims = {0},

@@ -1,5 +1,5 @@
-// Building blocks that the index, shape and random lowerings share: prefix sums, positions of true
-// elements, blocks at fixed places, diagonals. All sizes are static; index values are int32 wherever
+// Building blocks that the index, shape and random lowerings share: positions of true elements,
+// blocks at fixed places, diagonals. All sizes are static; index values are int32 wherever
 // they fit, since 64-bit integers are emulated on a TPU.
 #pragma once
 #include "ops/context.h"
@@ -19,9 +19,6 @@ DType position_type(int64_t size);
 
 // 0, 1, 2, ... along `dim`, as positions.
 Value positions(Context& x, const Dims& dims, int64_t dim);
-
-// Inclusive sums along `dim` in v's own type; or, with kMaximum, the largest so far.
-Value prefix_sum(Context& x, Value v, int64_t dim, ops::Op op = ops::Op::kAdd);
 
 // Row-major positions of the true elements of `mask` in order: [size], filled up with mask.numel().
 // More than `size` true elements: the first ones.

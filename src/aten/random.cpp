@@ -8,6 +8,9 @@
 #include <numbers>
 
 #include "aten/all.h"
+#include "aten/reduce.h"
+#include "aten/scan.h"
+#include "aten/sort.h"
 
 namespace tpu::aten {
 
@@ -281,47 +284,17 @@ Value random_permutation(Context& x, int64_t n, DType t) {
 
 // ---- multinomial.
 
-Value arg_max(Context& x, Value v) {  // along the last dim, kept with size 1
-  const int64_t last = v.rank() - 1;
-  const Value places = positions(x, v.dims(), last);
-  const Values r = x.b.reduce({v, places}, {x.b.min_value(v.dtype()), x.constant(places.dtype(), 0)}, {last},
-                              [&](const Values& a) {
-                                const Value left = x.b.compare(Cmp::kGe, a[0], a[2]);
-                                return Values{x.b.select(left, a[0], a[2]), x.b.select(left, a[1], a[3])};
-                              });
-  return x.unsqueeze(r[1], last);
-}
-
 // First category whose cumulated probability exceeds a uniform number, for each of n draws a row.
 Value draw_with_replacement(Context& x, Value p, int64_t n) {
   const int64_t rows = p.dim(0), k = p.dim(1);
   const Value zero = x.like(p, 0);
   // Rounding must not open a gap at a category of probability 0, so those repeat the one before.
-  const Value sums = x.b.select(x.b.compare(Cmp::kGt, p, zero), prefix_sum(x, p, 1), zero);
-  const Value ends = prefix_sum(x, sums, 1, Op::kMaximum);
+  const Value sums = x.b.select(x.b.compare(Cmp::kGt, p, zero), cumulative(x, p, 1, Op::kAdd), zero);
+  const Value ends = cumulative(x, sums, 1, Op::kMaximum);
   const Value total = x.broadcast(x.b.slice_dim(ends, 1, k - 1, k), {rows, n});
   const Value below_1 = x.like(total, 1 - epsilon(p.dtype()) / 2);
   const Value u = x.b.mul(total, x.b.minimum(x.uniform(p.dtype(), {rows, n}), below_1));
-  // Binary search: the number of ends that are not above u.
-  const Type t{DType::kI32, {rows, n}};
-  Value found = x.zeros(t);
-  int64_t step = 1;
-  while (step * 2 <= k) step *= 2;
-  for (; step > 0; step /= 2) {
-    const Value probe = x.b.add(found, x.b.splat(t, step));
-    const Value at = x.b.minimum(x.b.sub(probe, x.b.splat(t, 1)), x.b.splat(t, k - 1));
-    const Value end = x.b.gather(ends, at, {.offset_dims = {},
-                                            .collapsed_slice_dims = {1},
-                                            .start_index_map = {1},
-                                            .operand_batching_dims = {0},
-                                            .start_indices_batching_dims = {0},
-                                            .index_vector_dim = 2},
-                                 {1, 1});
-    const Value up = x.b.logical_and(x.b.compare(Cmp::kLe, probe, x.b.splat(t, k)),
-                                     x.b.compare(Cmp::kLe, end, u));
-    found = x.b.select(up, probe, found);
-  }
-  return x.b.minimum(found, x.b.splat(t, k - 1));
+  return search_sorted(x, ends, u, true);
 }
 
 Value multinomial(Context& x, Value self, int64_t n, bool replacement) {
@@ -349,7 +322,7 @@ Value multinomial(Context& x, Value self, int64_t n, bool replacement) {
   } else {
     // The largest of p / exponential noise is a draw, the n largest are n draws without replacement.
     const Value scores = x.b.div(p, standard_exponential(x, p.dtype(), p.dtype(), p.dims()));
-    chosen = n == 1 ? arg_max(x, scores) : x.b.top_k(scores, n)[1];
+    chosen = n == 1 ? arg_reduce(x, scores, 1, true, true)[1] : x.b.top_k(scores, n)[1];
   }
   return x.b.reshape(x.convert(chosen, DType::kI64), result);
 }
