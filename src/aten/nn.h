@@ -83,6 +83,18 @@ Value to_windows(Ctx& x, Value v, int64_t dim, const Sliding& w);
 // The adjoint: [size, out] at dim, dim + 1 are summed into `length` elements (at least extent).
 Value from_windows(Ctx& x, Value v, int64_t dim, const Sliding& w, int64_t length);
 
+// ---- Irregular runs along one dim (pool.cpp): run r takes the elements [start, start + count),
+// laid out as index[k * runs + r], of which real[...] = 0 are fillers.
+struct Runs {
+  int64_t size = 0;  // longest run
+  Dims index, real, count;
+  static Runs make(const Dims& start, Dims count);
+};
+// dims[dim] becomes [size, runs]; fillers repeat the run's last element.
+Value gather_runs(Ctx& x, Value v, int64_t dim, const Runs& r);
+// dims[dim] becomes [runs]. Empty runs give 0.
+Value sum_runs(Ctx& x, Value v, int64_t dim, const Runs& r);
+
 // [s0, s1, ...] without the batch: sizes as "2x3" for messages.
 inline std::string by(const Dims& d) { return join(d, "x"); }
 

@@ -9,6 +9,42 @@
 #include "aten/nn.h"
 
 namespace tpu::aten {
+
+Runs Runs::make(const Dims& start, Dims count) {
+  Runs t;
+  t.count = std::move(count);
+  const size_t runs = start.size();
+  for (size_t r = 0; r < runs; ++r) t.size = std::max(t.size, t.count[r]);
+  t.size = std::max<int64_t>(t.size, 1);
+  for (int64_t k = 0; k < t.size; ++k) {
+    for (size_t r = 0; r < runs; ++r) {
+      t.real.push_back(k < t.count[r]);
+      t.index.push_back(start[r] + std::max<int64_t>(std::min(k, t.count[r] - 1), 0));
+    }
+  }
+  return t;
+}
+
+Value gather_runs(Ctx& x, Value v, int64_t dim, const Runs& r) {
+  const auto runs = static_cast<int64_t>(r.count.size());
+  const Value index = x.b.constant_ints(r.index, {DType::kI32, {r.size * runs}});
+  const Value taken = take(x, v, index, dim);
+  Dims d = taken.dims();
+  d[at(dim)] = r.size;
+  d.insert(d.begin() + dim + 1, runs);
+  return x.b.reshape(taken, d);
+}
+
+Value sum_runs(Ctx& x, Value v, int64_t dim, const Runs& r) {
+  const auto runs = static_cast<int64_t>(r.count.size());
+  Value w = gather_runs(x, v, dim, r);
+  if (std::find(r.real.begin(), r.real.end(), 0) != r.real.end()) {
+    const Value real = x.b.constant_ints(r.real, {DType::kBool, {r.size, runs}});
+    w = x.b.select(x.b.broadcast_in_dim(real, w.dims(), {dim, dim + 1}), w, x.like(w, 0));
+  }
+  return x.sum(w, {dim});
+}
+
 namespace {
 
 using ops::scalar_type_name;
@@ -406,48 +442,13 @@ Window even_window(const Dims& in, const Dims& out) {
   return w;
 }
 
-// Irregular windows of one dim as a table: element k of window o is index[k * out + o], real if k <
-// count[o].
-struct Table {
-  int64_t size = 0;
-  Dims index, real, count;  // [size * out], [size * out] (0 or 1), [out]
-};
-
-Table adaptive_table(int64_t in, int64_t out) {
-  Table t;
-  Dims start;
+Runs adaptive_runs(int64_t in, int64_t out) {
+  Dims start, count;
   for (int64_t o = 0; o < out; ++o) {
     start.push_back(o * in / out);
-    t.count.push_back(((o + 1) * in + out - 1) / out - start.back());
-    t.size = std::max(t.size, t.count.back());
+    count.push_back(((o + 1) * in + out - 1) / out - start.back());
   }
-  for (int64_t k = 0; k < t.size; ++k) {
-    for (int64_t o = 0; o < out; ++o) {
-      t.real.push_back(k < t.count[at(o)]);
-      t.index.push_back(start[at(o)] + std::min(k, t.count[at(o)] - 1));
-    }
-  }
-  return t;
-}
-
-// dims[dim] becomes [size, out].
-Value gather_windows(Ctx& x, Value v, int64_t dim, const Table& t) {
-  const auto out = static_cast<int64_t>(t.count.size());
-  const Value index = x.b.constant_ints(t.index, {DType::kI32, {t.size * out}});
-  const Value taken = take(x, v, index, dim);
-  Dims d = taken.dims();
-  d[at(dim)] = t.size;
-  d.insert(d.begin() + dim + 1, out);
-  return x.b.reshape(taken, d);
-}
-
-// Sums over the windows of one dim.
-Value sum_windows(Ctx& x, Value v, int64_t dim, const Table& t) {
-  const auto out = static_cast<int64_t>(t.count.size());
-  Value w = gather_windows(x, v, dim, t);
-  const Value real = x.b.constant_ints(t.real, {DType::kBool, {t.size, out}});
-  w = x.b.select(x.b.broadcast_in_dim(real, w.dims(), {dim, dim + 1}), w, x.like(w, 0));
-  return x.sum(w, {dim});
+  return Runs::make(start, std::move(count));
 }
 
 Value divide_along(Ctx& x, Value v, int64_t dim, const Dims& counts) {
@@ -492,8 +493,8 @@ Value adaptive_avg_pool(Ctx& x, Value self, const Dims& output_size, int64_t spa
     v = x.b.div(v, x.like(v, static_cast<double>(w.taps())));
   } else {
     for (int64_t j = spatial - 1; j >= 0; --j) {
-      const Table t = adaptive_table(p.in[at(j)], out[at(j)]);
-      v = divide_along(x, sum_windows(x, v, j + 2, t), j + 2, t.count);
+      const Runs t = adaptive_runs(p.in[at(j)], out[at(j)]);
+      v = divide_along(x, sum_runs(x, v, j + 2, t), j + 2, t.count);
     }
   }
   return unbatch(x, p, x.convert(v, self.dtype()));
@@ -513,7 +514,7 @@ Value adaptive_avg_pool_backward(Ctx& x, Value grad_output, Value self, int64_t 
   // Input element i lies in the windows that element i of the reverse pooling covers.
   for (int64_t j = 0; j < spatial; ++j) {
     const int64_t in = p.in[at(j)], out = g.in[at(j)];
-    v = divide_along(x, v, j + 2, adaptive_table(in, out).count);
+    v = divide_along(x, v, j + 2, adaptive_runs(in, out).count);
     if (in % out == 0) {
       Dims wide = v.dims(), map, merged = v.dims();
       wide.insert(wide.begin() + j + 3, in / out);
@@ -523,7 +524,7 @@ Value adaptive_avg_pool_backward(Ctx& x, Value grad_output, Value self, int64_t 
       }
       v = x.b.reshape(x.b.broadcast_in_dim(v, wide, map), merged);
     } else {
-      v = sum_windows(x, v, j + 2, adaptive_table(out, in));
+      v = sum_runs(x, v, j + 2, adaptive_runs(out, in));
     }
   }
   return unbatch(x, p, x.convert(v, self.dtype()));
@@ -563,9 +564,9 @@ std::array<Value, 2> adaptive_max_pool(Ctx& x, Value self, const Dims& output_si
     return d;
   }());
   for (int64_t j = spatial - 1; j >= 0; --j) {
-    const Table t = adaptive_table(p.in[at(j)], out[at(j)]);
-    v = gather_windows(x, v, j + 2, t);
-    where = gather_windows(x, where, j + 2, t);
+    const Runs t = adaptive_runs(p.in[at(j)], out[at(j)]);
+    v = gather_runs(x, v, j + 2, t);
+    where = gather_runs(x, where, j + 2, t);
   }
   const auto [best, best_at] = max_of_windows(x, v, where, spatial);
   return {unbatch(x, p, best), unbatch(x, p, best_at)};
