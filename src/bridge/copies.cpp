@@ -44,14 +44,14 @@ void host_to_device(const at::Tensor& self, const at::Tensor& dst) {
   Runtime& r = Runtime::get();
   Device& d = r.device(dst.device().index());
   const auto sizes = target.sizes();
-  write(target, r.upload(d, host.const_data_ptr(), trace::intern({dtype, {sizes.begin(), sizes.end()}})));
+  write_value(target, r.upload(d, host.const_data_ptr(), trace::intern({dtype, {sizes.begin(), sizes.end()}})));
   r.after_record(d);
 }
 
 // The flushed value of a tensor in row-major order, and its device buffer ready to be waited for.
 ValuePtr ready_value(const at::Tensor& t) {
   RecorderLock lock;
-  ValuePtr v = read(t);
+  ValuePtr v = read_value(t);
   Runtime::get().make_ready(v, FlushReason::kRead);
   return v;
 }
@@ -83,7 +83,7 @@ void device_to_device(const at::Tensor& self, const at::Tensor& dst) {
   RecorderLock lock;
   Runtime& r = Runtime::get();
   Device& to = r.device(dst.device().index());
-  ValuePtr v = read(self);
+  ValuePtr v = read_value(self);
   if (self.device().index() != dst.device().index()) {
     r.make_ready(v, FlushReason::kBoundary);
     v = r.copy_to(to, v);
@@ -98,7 +98,7 @@ void device_to_device(const at::Tensor& self, const at::Tensor& dst) {
     key.layout(nullptr, 0);
     v = record(to, key, std::span(&v, 1));
   }
-  write(dst, std::move(v));
+  write_value(dst, std::move(v));
   r.after_record(to);
 }
 
@@ -121,7 +121,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool /*non_b
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   guarded([&] {
     RecorderLock lock;
-    resize(dst, self.sizes());
+    resize_tensor(dst, self.sizes());
   });
   return copy_from(self, dst, false);
 }
@@ -184,11 +184,11 @@ at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format
     if (f == c10::MemoryFormat::ChannelsLast || f == c10::MemoryFormat::ChannelsLast3d) {
       at::Tensor out = make_empty(self.sizes(), std::nullopt, self.scalar_type(), self.device().index());
       out.unsafeGetTensorImpl()->empty_tensor_restride(f);
-      write(out, read(self));
+      write_value(out, read_value(self));
       Runtime::get().after_record(Runtime::get().device(self.device().index()));
       return out;
     }
-    at::Tensor out = make_tensor(read(source), &spec);
+    at::Tensor out = make_tensor(read_value(source), &spec);
     Runtime::get().after_record(Runtime::get().device(self.device().index()));
     return out;
   });

@@ -60,7 +60,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
   return guarded([&]() -> const at::Tensor& {
     for (int64_t s : size) TPU_CHECK(s >= 0, "Trying to resize to negative dimension ", s);
     RecorderLock lock;
-    resize(self, size);
+    resize_tensor(self, size);
     if (format && *format != c10::MemoryFormat::Preserve) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
     return self;
   });

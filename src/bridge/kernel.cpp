@@ -147,7 +147,7 @@ class Encoder {
       } else if (!second) {
         second = &t;
       }
-      ValuePtr v = read(t);
+      ValuePtr v = read_value(t);
       key.tensor(v->type);
       values.push_back(std::move(v));
       return;
@@ -499,12 +499,12 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
                        "unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, "
                        "inplace, to zero elements with t.resize_(0).");
           }
-          resize(dst, sizes);
+          resize_tensor(dst, sizes);
         }
         TPU_CHECK(at::has_internal_overlap(dst.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
                   "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                   "location. Please clone() the tensor before performing the operation.");
-        write(dst, convert(std::move(v), to_dtype(to)));
+        write_value(dst, convert(std::move(v), to_dtype(to)));
       };
       for (size_t w : written_) {
         if (args[w].isTensor()) {

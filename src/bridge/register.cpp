@@ -51,6 +51,13 @@ std::vector<RegisteredOp>& table() {
   return *t;
 }
 
+// Overloads whose declared form is called by a kernel of dynamic.cpp or special.cpp.
+const std::set<std::string>& wrapped_overloads() {
+  static const std::set<std::string> names = {"aten::_linalg_det", "aten::_linalg_slogdet", "aten::_linalg_solve_ex",
+                                              "aten::repeat_interleave.Tensor"};
+  return names;
+}
+
 std::string text(const c10::OperatorName& n) { return n.overload_name.empty() ? n.name : n.name + "." + n.overload_name; }
 
 }  // namespace
@@ -89,10 +96,11 @@ void register_ops() {
           if (declared.contains(full) || is_functional(*o.schema)) continue;
           if (!is_functional(mine) || !same_inputs(mine, *o.schema)) continue;
         }
+        row.overloads.push_back(full);
+        if (wrapped_overloads().contains(full)) continue;
         auto kernel = std::make_unique<Kernel>(def, *o.schema);
         library->impl(full.substr(6).c_str(),
                       torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
-        row.overloads.push_back(full);
       }
     }
     table().push_back(std::move(row));

@@ -251,7 +251,7 @@ at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> st
   return t;
 }
 
-ValuePtr read(const at::TensorBase& t) {
+ValuePtr read_value(const at::TensorBase& t) {
   const DType dtype = to_dtype(t.scalar_type());
   const Place p = slot_of(*t.storage().unsafeGetStorageImpl());
   trace::Slot& s = *p.slot;
@@ -275,7 +275,7 @@ ValuePtr read(const at::TensorBase& t) {
   return record(d, k.key, std::span(&base, 1), {k.starts.data(), k.starts.size()});
 }
 
-void write(const at::TensorBase& t, ValuePtr v) {
+void write_value(const at::TensorBase& t, ValuePtr v) {
   const DType dtype = to_dtype(t.scalar_type());
   const int64_t n = t.numel();
   if (n == 0) return;
@@ -324,7 +324,7 @@ void resize_storage(c10::StorageImpl& st, int64_t size_bytes) {
   st.set_nbytes(static_cast<size_t>(size_bytes));
 }
 
-void resize(const at::TensorBase& t, c10::IntArrayRef sizes) {
+void resize_tensor(const at::TensorBase& t, c10::IntArrayRef sizes) {
   at::TensorImpl* impl = t.unsafeGetTensorImpl();
   if (t.sizes() == sizes) return;
   const int64_t bytes =

@@ -56,11 +56,11 @@ at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> st
                       c10::DeviceIndex device);
 
 // The tensor's value in its logical dims; records a view's read where it is not the storage's whole value.
-ValuePtr read(const at::TensorBase& t);
+ValuePtr read_value(const at::TensorBase& t);
 // The tensor's elements replaced by `v` (the tensor's dtype, its sizes); records the write of a view.
-void write(const at::TensorBase& t, ValuePtr v);
+void write_value(const at::TensorBase& t, ValuePtr v);
 // Sizes changed to `sizes`, row-major, storage grown if need be (keeps strides when the sizes do not change).
-void resize(const at::TensorBase& t, c10::IntArrayRef sizes);
+void resize_tensor(const at::TensorBase& t, c10::IntArrayRef sizes);
 // The storage's size; to zero drops the value.
 void resize_storage(c10::StorageImpl& s, int64_t size_bytes);
 

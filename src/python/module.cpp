@@ -205,7 +205,7 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
   Runtime& r = Runtime::get();
   runtime::Device& d = r.device(tensors[0].device().index());
   std::vector<trace::ValuePtr> held;
-  for (const at::Tensor& t : tensors) held.push_back(bridge::read(t));
+  for (const at::Tensor& t : tensors) held.push_back(bridge::read_value(t));
   const auto live = d.window.live_outputs();
   const std::vector<bool> donated(d.window.parameters().size());
   const trace::Lowered lowered = trace::lower(d.window, live, donated, r.on_cpu_plugin());

@@ -1,0 +1,124 @@
+// Ops whose result's size depends on data. The device computes a result padded to the largest possible size
+// and a count; the count is read, which is the one wait of the op, and the result is cut to it.
+#include <ATen/Functions.h>
+#include <torch/library.h>
+
+#include "bridge/errors.h"
+#include "bridge/kernel.h"
+
+namespace tpu::bridge {
+namespace {
+
+using c10::IValue;
+
+std::vector<at::Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
+  return guarded([&] { return call(op, args); });
+}
+
+// A cut result owns just its own memory, as everywhere.
+at::Tensor first(const at::Tensor& padded, int64_t count, int64_t dim = 0) {
+  return padded.size(dim) == count ? padded : padded.narrow(dim, 0, count).clone();
+}
+
+at::Tensor& give(const at::Tensor& result, at::Tensor& out) {
+  out.resize_(result.sizes());
+  out.copy_(result);
+  return out;
+}
+
+at::Tensor nonzero(const at::Tensor& self) {
+  const auto r = run("tpu::nonzero_padded", {self});
+  return first(r[0], r[1].item<int64_t>(), 1).t();
+}
+at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type ", at::kLong,
+              " but got scalar type", out.scalar_type());
+  TORCH_CHECK(self.device() == out.device(), "expected self and out to be on the same device, but got out on ",
+              out.device(), " and self on ", self.device());
+  const at::Tensor r = bridge::nonzero(self);
+  if (out.sizes() != r.sizes()) out.resize_(r.sizes());
+  out.copy_(r);
+  return out;
+}
+
+at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  const auto r = run("tpu::masked_select_padded", {self, mask});
+  return first(r[0], r[1].item<int64_t>());
+}
+at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "masked_select(): self and result must have the same scalar type");
+  return give(bridge::masked_select(self, mask), out);
+}
+
+// Results of the unique family: values, inverse, counts; those not asked for are empty.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cut(const std::vector<at::Tensor>& r, int64_t dim, bool inverse,
+                                                   bool counts) {
+  const int64_t n = r[3].item<int64_t>();
+  const at::Tensor none = at::empty({0}, r[0].options().dtype(at::kLong));
+  return {first(r[0], n, dim), inverse ? r[1] : none, counts ? first(r[2], n) : none};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique2(const at::Tensor& self, bool /*sorted*/, bool inverse, bool counts) {
+  return cut(run("tpu::unique_padded", {self, inverse, counts}), 0, inverse, counts);
+}
+std::tuple<at::Tensor, at::Tensor> unique(const at::Tensor& self, bool /*sorted*/, bool inverse) {
+  auto [values, index, _] = cut(run("tpu::unique_padded", {self, inverse, false}), 0, inverse, false);
+  return {values, index};
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim(const at::Tensor& self, int64_t dim, bool /*sorted*/, bool inverse,
+                                                          bool counts) {
+  const int64_t d = at::maybe_wrap_dim(dim, self.dim());
+  return cut(run("tpu::unique_dim_padded", {self, dim}), d, inverse, counts);
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_consecutive(const at::Tensor& self, bool inverse, bool counts,
+                                                                  std::optional<int64_t> dim) {
+  if (!dim) return cut(run("tpu::unique_consecutive_padded", {self, inverse, counts}), 0, inverse, counts);
+  const int64_t d = at::maybe_wrap_dim(*dim, self.dim());
+  return cut(run("tpu::unique_dim_consecutive_padded", {self, *dim}), d, inverse, counts);
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim_consecutive(const at::Tensor& self, int64_t dim, bool inverse,
+                                                                      bool counts) {
+  return bridge::unique_consecutive(self, inverse, counts, dim);
+}
+
+at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t minlength) {
+  const IValue w = weights && weights->defined() ? IValue(*weights) : IValue();
+  const int64_t size = run("tpu::bincount_size", {self, w, minlength})[0].item<int64_t>();
+  TORCH_CHECK(size >= 0, "bincount only supports 1-d non-negative integral inputs.");
+  return run("tpu::bincount_sized", {self, w, size})[0];
+}
+
+at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {
+  if (!output_size) {
+    TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
+    TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt, "repeats has to be Long or Int tensor");
+    if (repeats.numel() > 0) {
+      const at::Tensor least = repeats.min(), sum = repeats.sum();
+      TORCH_CHECK(least.item<int64_t>() >= 0, "repeats can not be negative");
+      output_size = sum.item<int64_t>();
+    } else {
+      output_size = 0;
+    }
+  }
+  return run("aten::repeat_interleave.Tensor", {repeats, *output_size})[0];
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("nonzero", nonzero);
+  m.impl("nonzero.out", nonzero_out);
+  m.impl("masked_select", masked_select);
+  m.impl("masked_select.out", masked_select_out);
+  m.impl("_unique2", unique2);
+  m.impl("_unique", unique);
+  m.impl("unique_dim", unique_dim);
+  m.impl("unique_consecutive", unique_consecutive);
+  m.impl("unique_dim_consecutive", unique_dim_consecutive);
+  m.impl("bincount", bincount);
+  m.impl("repeat_interleave.Tensor", repeat_interleave);
+}
+
+}  // namespace
+
+}  // namespace tpu::bridge

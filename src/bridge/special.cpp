@@ -1,0 +1,133 @@
+// Ops that PyTorch's schema describes incompletely: results that are integers, arguments that are written without
+// saying so, strides that are part of the meaning. Each calls the op of ours that does the work.
+#include <ATen/Functions.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/transformers/attention.h>
+#include <torch/library.h>
+
+#include "bridge/errors.h"
+#include "bridge/kernel.h"
+
+namespace tpu::bridge {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+IValue optional(const std::optional<Tensor>& t) { return t && t->defined() ? IValue(*t) : IValue(); }
+
+std::vector<Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
+  return guarded([&] { return call(op, args); });
+}
+
+// ---- Attention.
+
+constexpr int64_t kMath = 0, kOverrideable = 4;  // at::SDPBackend
+
+int64_t sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, double,
+                   bool, std::optional<double>, bool) {
+  const bool shapes = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.numel() > 0 && key.numel() > 0 &&
+                      !query.is_nested() && !key.is_nested() && !value.is_nested();
+  const bool types = at::isFloatingType(query.scalar_type()) && query.scalar_type() == key.scalar_type() &&
+                     query.scalar_type() == value.scalar_type();
+  // A mask that needs a gradient is the math path's business when it does not have the scores' full shape.
+  const bool grad_mask = mask && mask->defined() && mask->requires_grad();
+  return shapes && types && !grad_mask ? kOverrideable : kMath;
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> attention(
+    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout_p,
+    bool is_causal, bool /*return_debug_mask*/, std::optional<double> scale) {
+  auto r = run("tpu::scaled_dot_product_attention",
+               {query, key, value, optional(bias), dropout_p, is_causal, scale ? IValue(*scale) : IValue()});
+  return {r[0], r[1], Tensor(), Tensor(), query.size(-2), key.size(-2), r[2], r[3], Tensor()};
+}
+
+// ---- Batch norm: running statistics are written.
+
+void write_back(const std::optional<Tensor>& destination, const Tensor& result) {
+  if (destination && destination->defined() && result.defined()) destination->copy_(result);
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
+                                                     const std::optional<Tensor>& bias, const std::optional<Tensor>& mean,
+                                                     const std::optional<Tensor>& var, bool training, double momentum,
+                                                     double eps) {
+  auto r = run("tpu::native_batch_norm_with_stats",
+               {input, optional(weight), optional(bias), optional(mean), optional(var), training, momentum, eps});
+  if (training) {
+    write_back(mean, r[3]);
+    write_back(var, r[4]);
+  }
+  return {r[0], r[1], r[2]};
+}
+
+std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input, const std::optional<Tensor>& mean,
+                                                   const std::optional<Tensor>& var, double momentum) {
+  auto r = run("tpu::batch_norm_update_stats_with_stats", {input, optional(mean), optional(var), momentum});
+  write_back(mean, r[2]);
+  write_back(var, r[3]);
+  return {r[0], r[1]};
+}
+
+std::tuple<Tensor, Tensor> batch_norm_gather_stats(const Tensor& input, const Tensor& mean, const Tensor& invstd,
+                                                   const std::optional<Tensor>& running_mean,
+                                                   const std::optional<Tensor>& running_var, double momentum, double eps,
+                                                   int64_t count) {
+  auto r = run("tpu::batch_norm_gather_stats_with_stats",
+               {input, mean, invstd, optional(running_mean), optional(running_var), momentum, eps, count});
+  write_back(running_mean, r[2]);
+  write_back(running_var, r[3]);
+  return {r[0], r[1]};
+}
+
+std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(const Tensor& input, const Tensor& mean,
+                                                               const Tensor& invstd,
+                                                               const std::optional<Tensor>& running_mean,
+                                                               const std::optional<Tensor>& running_var, double momentum,
+                                                               double eps, const Tensor& counts) {
+  auto r = run("tpu::batch_norm_gather_stats_with_counts_with_stats",
+               {input, mean, invstd, optional(running_mean), optional(running_var), momentum, eps, counts});
+  write_back(running_mean, r[2]);
+  write_back(running_var, r[3]);
+  return {r[0], r[1]};
+}
+
+// ---- Linear algebra: whether the factors are those of the transpose depends on A's strides, and the gradient
+// formulas look at the strides, too.
+
+bool of_transpose(const Tensor& a) { return a.is_contiguous() && !a.is_complex(); }
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> solve_ex(const Tensor& a, const Tensor& b, bool left, bool check_errors) {
+  auto r = run("tpu::linalg_solve_ex", {a, b, left, check_errors, of_transpose(a)});
+  if (check_errors) at::_linalg_check_errors(r[3], "torch.linalg.solve_ex", a.dim() == 2);
+  return {r[0], r[1], r[2], r[3]};
+}
+std::tuple<Tensor, Tensor, Tensor> det(const Tensor& a) {
+  auto r = run("tpu::linalg_det", {a, of_transpose(a)});
+  return {r[0], r[1], r[2]};
+}
+std::tuple<Tensor, Tensor, Tensor, Tensor> slogdet(const Tensor& a) {
+  auto r = run("tpu::linalg_slogdet", {a, of_transpose(a)});
+  return {r[0], r[1], r[2], r[3]};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", sdp_choice);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", attention);
+  m.impl("native_batch_norm", native_batch_norm);
+  m.impl("batch_norm_update_stats", batch_norm_update_stats);
+  m.impl("batch_norm_gather_stats", batch_norm_gather_stats);
+  m.impl("batch_norm_gather_stats_with_counts", batch_norm_gather_stats_with_counts);
+  m.impl("_linalg_solve_ex", solve_ex);
+  m.impl("_linalg_det", det);
+  m.impl("_linalg_slogdet", slogdet);
+}
+
+}  // namespace
+}  // namespace tpu::bridge
+
+// scaled_dot_product_attention asks this stub, not the op.
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &tpu::bridge::sdp_choice)
+}  // namespace at::native
