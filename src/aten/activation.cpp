@@ -76,7 +76,7 @@ constexpr ActivationBackward kBackwards[] = {
        const bool is_complex = hlo::is_complex(v.dtype());
        const Value s = is_complex ? recip(x, plus(x, exp(x, x.b.neg(v)), 1)) : sigmoid(x, v);
        const Value slope = x.b.mul(s, plus(x, x.b.mul(v, one_minus(x, s)), 1));
-       return x.b.mul(g, is_complex ? x.b.unary(Op::kConj, slope) : slope);
+       return x.b.mul(g, slope);
      }},
     {"aten::mish_backward", kFloats, "mish_backward_cpu",
      [](Ctx& x, Value g, Value v) {
@@ -214,8 +214,8 @@ void register_slopes(Registry& r) {
      });
    }).elementwise();
   r.op("aten::_prelu_kernel", [](Ctx& x, Value self, Value weight) {
-     x.check(self.dtype() == weight.dtype(), "prelu: Type promoting not supported. Got ",
-             ops::scalar_type_name(self.dtype()), " and ", ops::scalar_type_name(weight.dtype()));
+     x.check(self.dtype() == weight.dtype(), "Found dtype ", ops::scalar_type_name(weight.dtype()), " but expected ",
+             ops::scalar_type_name(self.dtype()));
      check_dtype(x, self.dtype(), kFloats, "prelu_cpu");
      return in_compute(x, self, weight, [&](Value v, Value w) { return x.b.select(gt(x, v, 0), v, x.b.mul(w, v)); });
    }).elementwise();

@@ -29,7 +29,7 @@ void check_dtype(const Ctx& x, DType t, uint8_t classes, std::string_view kernel
 
 Value checked_scalar(Ctx& x, const Scalar& s, DType t) {
   const std::string text = cat("value cannot be converted to type ", cpp_type_name(t), " without overflow");
-  x.check(s.kind != NumberKind::kComplex || hlo::is_complex(t), text);
+  x.check(s.kind != NumberKind::kComplex || hlo::is_complex(t) || hlo::is_bool(t), text);
   const bool may_overflow =
       hlo::is_integer(t) && (s.kind == NumberKind::kFloat ||
                              (s.kind == NumberKind::kInt && hlo::size_bytes(t) < 8));
@@ -305,7 +305,8 @@ void register_unary(Registry& r) {
    }).elementwise();
   for (const Rounding& k : kRoundings) {
     r.op(std::string("aten::") + k.name, [k](Ctx& x, Value self) {
-       x.check_supported(!hlo::is_complex(self.dtype()), k.name, " is not supported for complex inputs");
+       x.check_supported(!hlo::is_complex(self.dtype()) || k.name == std::string_view("round"), k.name,
+                         " is not supported for complex inputs");
        check_dtype(x, self.dtype(), kOrdered, k.kernel);
        if (hlo::is_integer(self.dtype())) return self;
        return in_compute(x, self, [&](Value c) { return k.make(x, c); });
@@ -339,7 +340,9 @@ void register_unary(Registry& r) {
          const Value inside = x.b.minimum(x.b.maximum(c, low), x.b.sub(x.like(c, 1), low));
          p = x.b.select(lt(x, low, 0), c, inside);
        }
-       return log(x, x.b.div(p, x.b.sub(x.like(p, 1), p)));
+       // CPU rounds each step to the dtype.
+       const auto rounded = [&](Value w) { return x.convert(x.convert(w, v.dtype()), c.dtype()); };
+       return log(x, rounded(x.b.div(p, rounded(x.b.sub(x.like(p, 1), p)))));
      });
    }).elementwise();
 }
@@ -438,6 +441,10 @@ Value gcd(Ctx& x, Value a, Value b) {
 }
 
 Value lcm(Ctx& x, Value a, Value b) {
+  const DType t = a.dtype();
+  if (hlo::size_bytes(t) < 4) {  // as C++ computes: the absolute value is of the product that did not wrap
+    return x.convert(lcm(x, x.convert(a, DType::kI32), x.convert(b, DType::kI32)), t);
+  }
   const Value g = gcd(x, a, b);
   const Value none = is_zero(x, g);
   const Value product = x.b.mul(x.b.div(a, x.b.select(none, x.like(g, 1), g)), b);
@@ -620,14 +627,17 @@ void check_subtraction(Ctx& x, DType self, DType other) {
           "a mask, use the `~` or `logical_not()` operator instead.");
 }
 
-// self + alpha * other or self - alpha * other in the compute type of the promoted dtype t.
+// self + alpha * other or self - alpha * other in the compute type of the promoted dtype t. CPU rounds
+// the operands, alpha and the product to t: a sum that cancels shows it.
 template <class B>
 Value add_scaled(Ctx& x, Value self, const B& other, const Scalar& alpha, bool subtract, DType t) {
   check_alpha(x, t, alpha);
   const DType c = hlo::compute_type(t);
-  const auto [v, w] = x.broadcast_all(c, self, as(x, other, c));
-  const Value part = x.is(alpha, 1) ? w : x.b.mul(w, x.scalar_like(alpha, w));
-  return subtract ? x.b.sub(v, part) : x.b.add(v, part);
+  const auto rounded = [&](Value v) { return x.convert(x.convert(v, t), c); };
+  const auto [v, w] = x.broadcast_all(c, self, rounded(as(x, other, c)));
+  const Value part = x.is(alpha, 1) ? w : rounded(x.b.mul(w, x.broadcast(rounded(x.scalar(alpha, c)), w.dims())));
+  const Value base = rounded(v);
+  return subtract ? x.b.sub(base, part) : x.b.add(base, part);
 }
 
 Value add(Ctx& x, Value self, Value other, const Scalar& alpha) {
@@ -708,12 +718,30 @@ void register_sums(Registry& r) {
 
 constexpr const char* kNegativePower = "Integers to negative integer powers are not allowed.";
 
-// Squaring by repeated halving of the exponent wraps as CPU does; a negative one leaves only +-1.
+// By squaring, for exponents of any size: XLA's own integer power reads only their low bits. The
+// product wraps as CPU's does. exponent >= 0.
+Value power_by_squaring(Ctx& x, Value base, Value exponent) {
+  const Value one = x.like(base, 1), zero = zero_like(x, base);
+  const Values r = x.b.while_loop(
+      {one, base, exponent},
+      [&](const Values& v) {
+        const Value left = x.b.compare(Cmp::kNe, v[2], zero_like(x, v[2]));
+        return Values{x.any(left, x.all_axes(left))};
+      },
+      [&](const Values& v) {
+        const Value odd = x.b.compare(Cmp::kNe, x.b.logical_and(v[2], one), zero);
+        return Values{x.b.select(odd, x.b.mul(v[0], v[1]), v[0]), x.b.mul(v[1], v[1]),
+                      x.b.binary(Op::kShiftRightLogical, v[2], one)};
+      });
+  return r[0];
+}
+
+// A negative exponent leaves only +-1.
 Value integer_power(Ctx& x, Value base, Value exponent) {
   const Value one = x.like(base, 1);
-  if (hlo::is_unsigned(base.dtype())) return x.b.binary(Op::kPower, base, exponent);
+  if (hlo::is_unsigned(base.dtype())) return power_by_squaring(x, base, exponent);
   const Value negative = lt(x, exponent, 0);
-  const Value r = x.b.binary(Op::kPower, base, x.b.select(negative, zero_like(x, exponent), exponent));
+  const Value r = power_by_squaring(x, base, x.b.select(negative, zero_like(x, exponent), exponent));
   const Value odd = x.b.compare(Cmp::kNe, x.b.logical_and(exponent, one), zero_like(x, one));
   const Value of_minus_one = x.b.select(odd, base, one);
   const Value unit = x.b.compare(Cmp::kEq, abs(x, base), one);
@@ -770,16 +798,14 @@ void register_powers(Registry& r) {
 
 // ---- Bounds and choices.
 
-struct Bounds {
-  const char* name;
-  bool low, high;
-};
-
 template <class B>
 Value clamp(Ctx& x, Value self, const Opt<B>& low, const Opt<B>& high) {
   x.check(low || high, "torch.clamp: At least one of 'min' or 'max' must not be None");
   const DType t = x.promote(self, low, high);
   x.check_supported(!hlo::is_complex(t), "clamp is not supported for complex types");
+  if (std::is_same_v<B, Scalar>) {
+    check_dtype(x, t, kOrdered, !high ? "clamp_min_scalar_cpu" : !low ? "clamp_max_scalar_cpu" : "clamp_scalar_cpu");
+  }
   Value v = x.convert(self, t);
   if (low) v = x.binary(Op::kMaximum, v, as(x, *low, t));
   if (high) v = x.binary(Op::kMinimum, v, as(x, *high, t));
@@ -798,10 +824,14 @@ void register_choices(Registry& r) {
       .elementwise();
   r.op("aten::clamp_min", [](Ctx& x, Value self, Scalar min) { return clamp<Scalar>(x, self, min, {}); }).elementwise();
   r.op("aten::clamp_max", [](Ctx& x, Value self, Scalar max) { return clamp<Scalar>(x, self, {}, max); }).elementwise();
-  r.op("aten::clamp_min.Tensor", [](Ctx& x, Value self, Value min) { return clamp<Value>(x, self, min, {}); })
-      .elementwise();
-  r.op("aten::clamp_max.Tensor", [](Ctx& x, Value self, Value max) { return clamp<Value>(x, self, {}, max); })
-      .elementwise();
+  r.op("aten::clamp_min.Tensor", [](Ctx& x, Value self, Value min) {
+     check_dtype(x, x.promote(self, min), kBoolean | kOrdered, "maximum_cpu");
+     return clamp<Value>(x, self, min, {});
+   }).elementwise();
+  r.op("aten::clamp_max.Tensor", [](Ctx& x, Value self, Value max) {
+     check_dtype(x, x.promote(self, max), kBoolean | kOrdered, "minimum_cpu");
+     return clamp<Value>(x, self, {}, max);
+   }).elementwise();
   r.op("aten::where.self", [](Ctx& x, Value condition, Value self, Value other) {
      x.check(hlo::is_bool(condition.dtype()) || condition.dtype() == DType::kU8,
              "where expected condition to be a boolean tensor, but got a tensor with dtype ",

@@ -106,6 +106,7 @@ void register_foreach_unary(Registry& r) {
   r.op("aten::_foreach_max", [](Ctx& x, Values self) {
     check_not_empty(x, self);
     return each(self, [&](size_t i) {
+      check_dtype(x, self[i].dtype(), kBoolean | kOrdered, "max_all");
       x.check(self[i].numel() > 0, "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
               "reduction dim with the 'dim' argument.");
       return x.max(self[i], x.all_axes(self[i]));
