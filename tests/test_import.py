@@ -99,7 +99,7 @@ def test_imports_nothing_heavy_and_is_cheap():
 
 
 def test_another_torch_is_refused_in_one_sentence():
-    message = ".*needs torch 2.13, found 2.99.1; run `pip install 'torch==2.13.\\*'`.*"
+    message = ".*needs torch 2.13, found 2.99.1\\+cpu; run `pip install 'torch==2.13.\\*'`.*"
     with pytest.raises(ImportError, match=message) as error:
         _version.check_torch("2.99.1+cpu")
     assert "\n" not in str(error.value)

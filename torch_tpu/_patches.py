@@ -20,6 +20,9 @@ def _module_moves() -> None:
     # tpu and another device: Module.to would untie tied weights and leave optimizers with the old
     # ones, without an error. torch's own cure, set_swap_module_params_on_conversion, would change
     # CPU code too (a compiled module cannot be moved or loaded any more) and drops hooks.
+    if not hasattr(_C, "set_data"):  # a compiled part that is older than this file
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        return
     original: Any = torch.nn.Module._apply
 
     @functools.wraps(original)

@@ -41,27 +41,30 @@ class Stream(torch.Stream):
         return f"torch.tpu.Stream(device={self.device}, stream_id={self.stream_id})"
 
 
-class Event(torch.Event):
+class _EventType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "tpu"
+
+
+class Event(torch.Event, metaclass=_EventType):
     """A point in a stream's work: `record`, `wait`, `query`, `synchronize`, `elapsed_time`.
 
     `elapsed_time(end)` gives milliseconds and needs `enable_timing=True` in both events.
     `interprocess=True` raises: events cannot be shared between processes.
     """
 
-    def __new__(  # noqa: D102
+    # Makes a torch.Event: torch's own methods refuse events of a derived class.
+    def __new__(  # type: ignore[misc]  # noqa: D102
         cls,
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
         device: Device = None,
-    ) -> "Event":
+    ) -> torch.Event:
         if interprocess:
             raise NotImplementedError("tpu events cannot be shared between processes")
         where = torch.device("tpu", device_index(device))
-        return super().__new__(cls, where, enable_timing=enable_timing, blocking=blocking)
-
-    def __repr__(self) -> str:
-        return f"torch.tpu.Event(device={self.device})"
+        return torch.Event(where, enable_timing=enable_timing, blocking=blocking)
 
 
 def _wrap(stream: torch.Stream) -> Stream:

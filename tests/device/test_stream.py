@@ -14,8 +14,10 @@ def test_types():
     assert isinstance(stream, torch.Stream) and isinstance(event, torch.Event)
     assert isinstance(torch.tpu.current_stream(), torch.tpu.Stream)
     assert isinstance(torch.tpu.default_stream(), torch.tpu.Stream)
-    assert stream.device == torch.device("tpu:0") and event.device == torch.device("tpu:0")
-    assert "torch.tpu.Stream" in repr(stream) and "torch.tpu.Event" in repr(event)
+    assert issubclass(torch.tpu.Event, torch.Event) and isinstance(event, torch.tpu.Event)
+    assert not isinstance(torch.Event("cpu"), torch.tpu.Event)
+    assert stream.device == torch.device("tpu:0") and event.device.type == "tpu"
+    assert "torch.tpu.Stream" in repr(stream) and "tpu" in repr(event)
     assert torch.Stream("tpu").device.type == "tpu" and torch.Event("tpu").device.type == "tpu"
     torch.tpu.Stream(device="tpu:0", priority=-1)
     torch.tpu.Stream(priority=0)
@@ -91,6 +93,19 @@ def test_chain_of_waits(mode):
     for _ in range(12):
         want.add_(1).mul_(2)
     exact(x, want)
+
+
+def test_every_way_to_record_and_wait():
+    stream, event = torch.tpu.Stream(), torch.tpu.Event()
+    with torch.tpu.stream(stream):
+        x = torch.ones(8, device="tpu") * 2
+    stream.record_event(event)
+    for wait in (event.wait, torch.tpu.current_stream().wait_event):
+        wait(torch.tpu.current_stream() if wait == event.wait else event)
+    stream.record_event().wait()
+    event.record(stream)
+    event.record()
+    exact(x, torch.full((8,), 2.0))
 
 
 def test_query_and_synchronize():
