@@ -249,9 +249,10 @@ Observed moving_average_fake_quantize(Ctx& x, Value self, Value observer_on, Val
   const auto [new_scale, new_zero] =
       choose_qparams(x, o.running_min, o.running_max, quant_min, quant_max, symmetric);
   o.scale =
-      x.select(observing, b.reshape(x.convert(new_scale, scale.dtype()), scale.dims()), scale);
-  o.zero_point = x.select(
-      observing, b.reshape(x.convert(new_zero, zero_point.dtype()), zero_point.dims()), zero_point);
+      x.select(quantizing, b.reshape(x.convert(new_scale, scale.dtype()), scale.dims()), scale);
+  o.zero_point =
+      x.select(quantizing, b.reshape(x.convert(new_zero, zero_point.dtype()), zero_point.dims()),
+               zero_point);
   const auto spread = [&](Value v) {
     return per_row ? along(x, b.reshape(v, {n}), self.dims(), 0) : spread_one(x, v, self, "scale");
   };
@@ -377,7 +378,7 @@ Value scaled_mm(Ctx& x, Value self, Value mat2, Value scale_a, Value scale_b, Op
     sums = b.add(sums, along(x, x.convert(*bias, DType::kF32), sums.dims(), 1));
   }
   if (!hlo::is_float8(out)) return x.convert(sums, out);
-  if (scale_result)
+  if (scale_result && out_dtype)  // as on CPU, only for a float8 type that was asked for
     sums = b.div(sums, b.broadcast_scalar(x.convert(b.reshape(*scale_result, {}), DType::kF32),
                                           sums.dims()));
   const double most = hlo::float_max(out);  // saturates
