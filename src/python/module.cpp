@@ -1,6 +1,10 @@
 // torch_tpu._C: the bindings that torch_tpu/_C.pyi describes.
 #include <pthread.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <typeinfo>
 
 #include "base/settings.h"
 #include "bridge/errors.h"
@@ -42,7 +46,8 @@ std::string package_file(const char* package, const char* file) {
 
 runtime::PluginPaths plugin_paths() {
   const py::gil_scoped_acquire gil;
-  return {package_file("libtpu", "libtpu.so"), package_file("lammps_jax_pjrt_cpu", "pjrt_c_api_cpu_plugin.so")};
+  return {package_file("libtpu", "libtpu.so"),
+          package_file("lammps_jax_pjrt_cpu", "pjrt_c_api_cpu_plugin.so")};
 }
 
 const char* to_string(runtime::PluginKind k) {
@@ -63,16 +68,17 @@ py::dict plugin_info() {
   d["api_version"] = api.version();
   d["platform_name"] = r.client().platform_name();
   d["platform_version"] = r.client().platform_version();
-  d["sha256"] = py::module_::import("hashlib")
-                    .attr("file_digest")(py::module_::import("io").attr("open")(api.path(), "rb"), "sha256")
-                    .attr("hexdigest")();
+  d["sha256"] =
+      py::module_::import("hashlib")
+          .attr("file_digest")(py::module_::import("io").attr("open")(api.path(), "rb"), "sha256")
+          .attr("hexdigest")();
   return d;
 }
 
 runtime::Device& device(int index) {
   Runtime& r = Runtime::get();
-  TPU_CHECK(index >= 0 && index < r.devices(), "there is no device tpu:", index, "; this process has ", r.devices(),
-            " tpu device(s)");
+  TPU_CHECK(index >= 0 && index < r.devices(), "there is no device tpu:", index,
+            "; this process has ", r.devices(), " tpu device(s)");
   return r.device(index);
 }
 
@@ -81,7 +87,9 @@ py::dict device_properties(int index) {
   py::dict p;
   const std::string kind = d.pjrt.kind();
   const bool cpu = Runtime::get().on_cpu_plugin();
-  p["name"] = cpu ? "TPU emulated on CPU (PJRT plugin " + Runtime::get().client().platform_name() + ")" : kind;
+  p["name"] =
+      cpu ? "TPU emulated on CPU (PJRT plugin " + Runtime::get().client().platform_name() + ")"
+          : kind;
   p["kind"] = kind;
   p["platform"] = Runtime::get().client().platform_name();
   p["total_memory"] = d.total_memory_bytes;
@@ -94,7 +102,8 @@ py::dict device_properties(int index) {
 py::dict memory_stats(int index) {
   const runtime::MemoryCounts& m = device(index).memory;
   py::dict d;
-  auto put = [&](const char* name, int64_t current, int64_t peak, int64_t allocated, int64_t freed) {
+  auto put = [&](const char* name, int64_t current, int64_t peak, int64_t allocated,
+                 int64_t freed) {
     const std::string base = name;
     for (const char* pool : {".all", ".large_pool"}) {
       d[py::str(base + pool + ".current")] = current;
@@ -103,7 +112,8 @@ py::dict memory_stats(int index) {
       d[py::str(base + pool + ".freed")] = freed;
     }
   };
-  for (const char* name : {"allocated_bytes", "active_bytes", "reserved_bytes", "requested_bytes"}) {
+  for (const char* name :
+       {"allocated_bytes", "active_bytes", "reserved_bytes", "requested_bytes"}) {
     put(name, m.current_bytes, m.peak_bytes, m.allocated_bytes, m.freed_bytes);
   }
   for (const char* name : {"allocation", "active", "segment"}) {
@@ -200,7 +210,8 @@ py::list ops_list() {
 
 // StableHLO of what the tensors' device has recorded, with all that lives as results.
 std::string lower(const std::vector<at::Tensor>& tensors) {
-  TPU_CHECK(!tensors.empty() && tensors[0].is_privateuseone(), "lower needs at least one tpu tensor");
+  TPU_CHECK(!tensors.empty() && tensors[0].is_privateuseone(),
+            "lower needs at least one tpu tensor");
   RecorderLock lock;
   Runtime& r = Runtime::get();
   runtime::Device& d = r.device(tensors[0].device().index());
@@ -224,6 +235,28 @@ py::dict storage_info(const at::Tensor& t) {
   d["state"] = v ? kStates[static_cast<int>(v->state)] : "empty";
   d["base"] = v ? hlo::to_string(*v->type) : "";
   return d;
+}
+
+// What `t.data = data` does, without torch's check that both lie on one kind of device. False, and
+// no change, for tensors that are more than sizes, strides and a storage: those cannot take over
+// each other's fields.
+bool set_data(const at::Tensor& t, const at::Tensor& data) {
+  auto plain = [](const at::Tensor& x) {
+    return typeid(*x.unsafeGetTensorImpl()) == typeid(at::TensorImpl) &&
+           x.layout() == at::kStrided && !x.key_set().has(c10::DispatchKey::Python);
+  };
+  if (!plain(t) || !plain(data)) return false;
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(t)) {
+    // The gradient accumulator remembers dtype and device of what it was made for.
+    std::lock_guard lock(meta->mutex_);
+    const auto accumulator = meta->grad_accumulator_.lock();
+    if (accumulator && (accumulator->input_metadata(0).device() != data.device() ||
+                        !data.options().type_equal(t.options()))) {
+      meta->grad_accumulator_.reset();
+    }
+  }
+  t.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+  return true;
 }
 
 py::object module_callback;
@@ -284,20 +317,26 @@ PYBIND11_MODULE(_C, m) {
 
   m.def("memory_stats", [](int i) { return guarded([&] { return memory_stats(i); }); });
   m.def("reset_peak_memory_stats", [](int i) { guarded([&] { device(i).memory.reset_peak(); }); });
-  m.def("reset_accumulated_memory_stats", [](int i) { guarded([&] { device(i).memory.reset_accumulated(); }); });
+  m.def("reset_accumulated_memory_stats",
+        [](int i) { guarded([&] { device(i).memory.reset_accumulated(); }); });
   m.def("empty_cache", [] {});  // nothing is held back: a dead tensor's memory is free at once
   m.def("mem_get_info", [](int i) {
     return guarded([&] {
       runtime::Device& d = device(i);
-      return std::pair(std::max<int64_t>(d.total_memory_bytes - d.memory.current_bytes, 0), d.total_memory_bytes);
+      return std::pair(std::max<int64_t>(d.total_memory_bytes - d.memory.current_bytes, 0),
+                       d.total_memory_bytes);
     });
   });
 
-  m.def("default_generator", [](int i) { return bridge::default_generator(static_cast<c10::DeviceIndex>(i)); });
+  m.def("default_generator",
+        [](int i) { return bridge::default_generator(static_cast<c10::DeviceIndex>(i)); });
 
-  m.def("default_mode", [] { return guarded([] { return static_cast<int>(runtime::default_mode()); }); });
-  m.def("set_default_mode", [](int v) { runtime::set_default_mode(static_cast<runtime::Mode>(v)); });
-  m.def("current_mode", [] { return guarded([] { return static_cast<int>(runtime::current_mode()); }); });
+  m.def("default_mode",
+        [] { return guarded([] { return static_cast<int>(runtime::default_mode()); }); });
+  m.def("set_default_mode",
+        [](int v) { runtime::set_default_mode(static_cast<runtime::Mode>(v)); });
+  m.def("current_mode",
+        [] { return guarded([] { return static_cast<int>(runtime::current_mode()); }); });
   m.def("push_mode", [](int v) { runtime::push_mode(static_cast<runtime::Mode>(v)); });
   m.def("pop_mode", [] { guarded([] { runtime::pop_mode(); }); });
   m.def("flush", [](int i) {
@@ -320,9 +359,14 @@ PYBIND11_MODULE(_C, m) {
   m.def("cache_clear", [](bool memory, bool disk) { guarded([&] { cache_clear(memory, disk); }); });
   m.def("settings", [] { return guarded(settings_list); });
   m.def("ops", &ops_list);
-  m.def("lower", [](const std::vector<at::Tensor>& t) { return guarded([&] { return lower(t); }); });
+  m.def("lower",
+        [](const std::vector<at::Tensor>& t) { return guarded([&] { return lower(t); }); });
   m.def("set_module_callback", &set_module_callback);
-  m.def("storage_info", [](const at::Tensor& t) { return guarded([&] { return storage_info(t); }); });
+  m.def("set_data", [](const at::Tensor& t, const at::Tensor& data) {
+    return guarded([&] { return set_data(t, data); });
+  });
+  m.def("storage_info",
+        [](const at::Tensor& t) { return guarded([&] { return storage_info(t); }); });
 }
 
 }  // namespace tpu::python
