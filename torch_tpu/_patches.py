@@ -1,6 +1,7 @@
 """Changes to torch itself, each for a fault or a gap of torch 2.13 that has no hook."""
 
 import functools
+import threading
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch_tpu import _C
 def apply() -> None:
     """Make the changes. Called once."""
     _module_moves()
+    _autocast_dtype()
     _dlpack_device()
     _shared_memory()
 
@@ -20,9 +22,6 @@ def _module_moves() -> None:
     # tpu and another device: Module.to would untie tied weights and leave optimizers with the old
     # ones, without an error. torch's own cure, set_swap_module_params_on_conversion, would change
     # CPU code too (a compiled module cannot be moved or loaded any more) and drops hooks.
-    if not hasattr(_C, "set_data"):  # a compiled part that is older than this file
-        torch.__future__.set_swap_module_params_on_conversion(True)
-        return
     original: Any = torch.nn.Module._apply
 
     @functools.wraps(original)
@@ -43,6 +42,29 @@ def _module_moves() -> None:
         return result
 
     torch.nn.Module._apply = _apply  # type: ignore[method-assign]
+
+
+def _autocast_dtype() -> None:
+    # The dtype of an autocast that names none is kept per thread and begins as float16.
+    original: Any = torch.autocast.__init__
+    thread = threading.local()
+
+    @functools.wraps(original)
+    def __init__(
+        self: Any,
+        device_type: str,
+        dtype: Any = None,
+        enabled: bool = True,
+        cache_enabled: Any = None,
+    ) -> None:
+        if dtype is None and device_type == "tpu" and not hasattr(thread, "ready"):
+            thread.ready = True
+            torch.set_autocast_dtype("tpu", torch.bfloat16)
+        original(self, device_type, dtype, enabled, cache_enabled)
+
+    torch.autocast.__init__ = __init__  # type: ignore[method-assign]
+    torch.set_autocast_dtype("tpu", torch.bfloat16)
+    thread.ready = True
 
 
 def _dlpack_device() -> None:

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import warnings
 
 import pytest
 import torch
@@ -207,6 +209,36 @@ def test_autocast():
     with torch.autocast("tpu", dtype=torch.float16):
         assert (x @ x.t()).dtype == torch.float16
     assert (x @ x.t()).dtype == torch.float32
+
+
+def test_autocast_default_in_another_thread():
+    seen = []
+
+    def work():
+        x = torch.ones(2, 2, device="tpu")
+        with torch.autocast("tpu"):
+            seen.append((x @ x).dtype)
+        torch.set_autocast_dtype("tpu", torch.float16)
+        with torch.autocast("tpu"):
+            seen.append((x @ x).dtype)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [torch.bfloat16, torch.float16]
+
+
+def test_autocast_in_compiled_and_scripted_code():
+    def f(a, b):
+        with torch.autocast("tpu", dtype=torch.bfloat16):
+            return a @ b
+
+    x = torch.ones(2, 2, device="tpu")
+    assert torch.compile(f, backend="tpu", fullgraph=True)(x, x).dtype == torch.bfloat16
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(f)
+    assert scripted(x, x).dtype == torch.bfloat16
 
 
 def test_autocast_follows_the_lists():
