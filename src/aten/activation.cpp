@@ -15,7 +15,8 @@ Value pow2(Ctx& x, Value v) { return x.b.mul(v, v); }
 Value one_minus(Ctx& x, Value v) { return x.b.sub(x.like(v, 1), v); }
 Value sigmoid(Ctx& x, Value v) { return x.b.unary(Op::kLogistic, v); }
 
-// Gradient and saved tensor promoted, broadcast and in the compute type; the result is rounded once.
+// Gradient and saved tensor promoted, broadcast and in the compute type; the result is rounded
+// once.
 template <class F>
 Value backward(Ctx& x, Value grad, Value self, uint8_t classes, const char* kernel, F f) {
   const DType t = x.promote(grad, self);
@@ -48,7 +49,8 @@ struct Activation {
 };
 constexpr Activation kActivations[] = {
     {"aten::hardsigmoid", kFloats, "hardsigmoid_cpu", hardsigmoid},
-    {"aten::hardswish", kFloats, "hardswish_cpu", [](Ctx& x, Value v) { return x.b.mul(v, hardsigmoid(x, v)); }},
+    {"aten::hardswish", kFloats, "hardswish_cpu",
+     [](Ctx& x, Value v) { return x.b.mul(v, hardsigmoid(x, v)); }},
     {"aten::silu", kFloats | kComplex, "silu_cpu", silu},
     {"aten::mish", kFloats, "mish_cpu", mish},
 };
@@ -100,7 +102,8 @@ constexpr ActivationBackward kBackwards[] = {
 // ---- gelu (Hendrycks and Gimpel 2016): exact with erf, or its tanh approximation.
 
 bool is_tanh(const Ctx& x, const std::string& approximate) {
-  x.check(approximate == "none" || approximate == "tanh", "approximate argument must be either none or tanh.");
+  x.check(approximate == "none" || approximate == "tanh",
+          "approximate argument must be either none or tanh.");
   return approximate == "tanh";
 }
 
@@ -109,7 +112,8 @@ const double kGeluScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sq
 
 Value gelu(Ctx& x, Value v, bool tanh) {
   const Value half = times(x, v, 0.5);
-  if (!tanh) return x.b.mul(half, plus(x, x.b.unary(Op::kErf, times(x, v, 1 / std::numbers::sqrt2)), 1));
+  if (!tanh)
+    return x.b.mul(half, plus(x, x.b.unary(Op::kErf, times(x, v, 1 / std::numbers::sqrt2)), 1));
   const Value cube = x.b.mul(pow2(x, v), v);
   const Value inner = times(x, x.b.add(v, times(x, cube, kGeluCubic)), kGeluScale);
   return x.b.mul(half, plus(x, x.b.unary(Op::kTanh, inner), 1));
@@ -117,8 +121,10 @@ Value gelu(Ctx& x, Value v, bool tanh) {
 
 Value gelu_slope(Ctx& x, Value v, bool tanh) {
   if (!tanh) {
-    const Value cdf = times(x, plus(x, x.b.unary(Op::kErf, times(x, v, 1 / std::numbers::sqrt2)), 1), 0.5);
-    const Value pdf = times(x, exp(x, times(x, pow2(x, v), -0.5)), std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+    const Value cdf =
+        times(x, plus(x, x.b.unary(Op::kErf, times(x, v, 1 / std::numbers::sqrt2)), 1), 0.5);
+    const Value pdf = times(x, exp(x, times(x, pow2(x, v), -0.5)),
+                            std::numbers::inv_sqrtpi / std::numbers::sqrt2);
     return x.b.add(cdf, x.b.mul(v, pdf));
   }
   const Value square = pow2(x, v);
@@ -150,28 +156,34 @@ Value hardtanh(Ctx& x, Value self, const Number& low, const Number& high) {
 
 void check_slope(Ctx& x, const Scalar& slope, const char* what) {
   // Given its own result, the backward function cannot tell which side the input was on.
-  x.assert_none(lt(x, x.scalar(slope, DType::kF32), 0),
-                cat("In-place ", what, " backward calculation is triggered with a negative slope which is not "
-                    "supported. This is caused by calling in-place forward function with a negative slope, "
-                    "please call out-of-place version instead."));
+  x.assert_none(
+      lt(x, x.scalar(slope, DType::kF32), 0),
+      cat("In-place ", what,
+          " backward calculation is triggered with a negative slope which is not "
+          "supported. This is caused by calling in-place forward function with a negative slope, "
+          "please call out-of-place version instead."));
 }
 
-Value elu(Ctx& x, Value self, const Scalar& alpha, const Scalar& out_scale, const Scalar& in_scale) {
+Value elu(Ctx& x, Value self, const Scalar& alpha, const Scalar& out_scale,
+          const Scalar& in_scale) {
   check_dtype(x, self.dtype(), kFloats, "elu_cpu");
   return in_compute(x, self, [&](Value v) {
-    const auto scaled = [&](Value w, const Scalar& s) { return x.is(s, 1) ? w : x.b.mul(w, x.scalar_like(s, w)); };
+    const auto scaled = [&](Value w, const Scalar& s) {
+      return x.is(s, 1) ? w : x.b.mul(w, x.scalar_like(s, w));
+    };
     const Value curve = x.b.unary(Op::kExponentialMinusOne, scaled(v, in_scale));
     return scaled(x.b.select(lt(x, v, 0), scaled(curve, alpha), v), out_scale);
   });
 }
 
-Value elu_backward(Ctx& x, Value grad, const Scalar& alpha, const Scalar& out_scale, const Scalar& in_scale,
-                   bool is_result, Value saved) {
+Value elu_backward(Ctx& x, Value grad, const Scalar& alpha, const Scalar& out_scale,
+                   const Scalar& in_scale, bool is_result, Value saved) {
   if (is_result) check_slope(x, alpha, "elu");
   return backward(x, grad, saved, kFloats, "elu_backward_cpu", [&](Value g, Value v) {
     const auto number = [&](const Scalar& s) { return x.scalar_like(s, v); };
     const Value low_scale = x.b.mul(number(alpha), number(out_scale));
-    const Value curve = is_result ? x.b.add(v, low_scale) : x.b.mul(low_scale, exp(x, x.b.mul(v, number(in_scale))));
+    const Value curve = is_result ? x.b.add(v, low_scale)
+                                  : x.b.mul(low_scale, exp(x, x.b.mul(v, number(in_scale))));
     const Value low = x.b.mul(x.b.mul(g, number(in_scale)), curve);
     return x.b.select(le(x, v, 0), low, x.b.mul(g, number(out_scale)));
   });
@@ -189,12 +201,15 @@ void register_slopes(Registry& r) {
      return x.b.maximum(self, zero_like(x, self));
    }).elementwise();
   r.op("aten::threshold", threshold).elementwise();
-  r.op("aten::threshold_backward", [](Ctx& x, Value grad, Value self, Scalar bound) {
-     const DType t = x.promote(grad, self);
-     check_dtype(x, t, kOrdered, "threshold_cpu");
-     const auto [g, v] = x.broadcast_all(t, grad, self);
-     return x.b.select(x.b.compare(Cmp::kLe, v, x.scalar_like(bound, v)), zero_like(x, g), g);
-   }).fold("threshold", 0).elementwise();
+  r.op("aten::threshold_backward",
+       [](Ctx& x, Value grad, Value self, Scalar bound) {
+         const DType t = x.promote(grad, self);
+         check_dtype(x, t, kOrdered, "threshold_cpu");
+         const auto [g, v] = x.broadcast_all(t, grad, self);
+         return x.b.select(x.b.compare(Cmp::kLe, v, x.scalar_like(bound, v)), zero_like(x, g), g);
+       })
+      .fold("threshold", 0)
+      .elementwise();
   r.op("aten::hardtanh", hardtanh).elementwise();
   r.op("aten::hardtanh_backward", [](Ctx& x, Value grad, Value self, Number low, Number high) {
      return backward(x, grad, self, kFloats, "hardtanh_backward_cpu", [&](Value g, Value v) {
@@ -207,17 +222,19 @@ void register_slopes(Registry& r) {
        return x.b.select(gt(x, v, 0), v, x.b.mul(v, x.scalar_like(slope, v)));
      });
    }).elementwise();
-  r.op("aten::leaky_relu_backward", [](Ctx& x, Value grad, Value self, Scalar slope, bool is_result) {
+  r.op("aten::leaky_relu_backward", [](Ctx& x, Value grad, Value self, Scalar slope,
+                                       bool is_result) {
      if (is_result) check_slope(x, slope, "leakyReLu");
      return backward(x, grad, self, kFloats, "leaky_relu_backward_cpu", [&](Value g, Value v) {
        return x.b.select(gt(x, v, 0), g, x.b.mul(g, x.scalar_like(slope, g)));
      });
    }).elementwise();
   r.op("aten::_prelu_kernel", [](Ctx& x, Value self, Value weight) {
-     x.check(self.dtype() == weight.dtype(), "Found dtype ", ops::scalar_type_name(weight.dtype()), " but expected ",
-             ops::scalar_type_name(self.dtype()));
+     x.check(self.dtype() == weight.dtype(), "Found dtype ", ops::scalar_type_name(weight.dtype()),
+             " but expected ", ops::scalar_type_name(self.dtype()));
      check_dtype(x, self.dtype(), kFloats, "prelu_cpu");
-     return in_compute(x, self, weight, [&](Value v, Value w) { return x.b.select(gt(x, v, 0), v, x.b.mul(w, v)); });
+     return in_compute(x, self, weight,
+                       [&](Value v, Value w) { return x.b.select(gt(x, v, 0), v, x.b.mul(w, v)); });
    }).elementwise();
   r.op("aten::_prelu_kernel_backward", [](Ctx& x, Value grad, Value self, Value weight) {
      const DType t = self.dtype();
@@ -232,9 +249,9 @@ void register_slopes(Registry& r) {
   // lambd is a constant: a bad one must be refused on the user's line.
   r.op("aten::softshrink", [](Ctx& x, Value self, Number lambd) {
      check_dtype(x, self.dtype(), kFloats, "softshrink_check");
-     x.check(lambd.d >= 0 && lambd.d <= hlo::float_max(self.dtype()), "lambda must be in range [0, ",
-             hlo::float_max(self.dtype()), "] for input dtype ", ops::scalar_type_name(self.dtype()), ", but found ",
-             lambd.d);
+     x.check(lambd.d >= 0 && lambd.d <= hlo::float_max(self.dtype()),
+             "lambda must be in range [0, ", hlo::float_max(self.dtype()), "] for input dtype ",
+             ops::scalar_type_name(self.dtype()), ", but found ", lambd.d);
      return in_compute(x, self, [&](Value v) {
        const Value low = x.b.select(lt(x, v, -lambd.d), plus(x, v, lambd.d), times(x, v, 0));
        return x.b.select(gt(x, v, lambd.d), plus(x, v, -lambd.d), low);
@@ -242,7 +259,8 @@ void register_slopes(Registry& r) {
    }).elementwise();
   r.op("aten::hardshrink", [](Ctx& x, Value self, Number lambd) {
      check_dtype(x, self.dtype(), kFloats, "hardshrink_cpu");
-     return in_compute(x, self, [&](Value v) { return x.b.select(in_shrink(x, v, lambd), zero_like(x, v), v); });
+     return in_compute(
+         x, self, [&](Value v) { return x.b.select(in_shrink(x, v, lambd), zero_like(x, v), v); });
    }).elementwise();
   for (const char* name : {"aten::softshrink_backward", "aten::hardshrink_backward"}) {
     r.op(name, [](Ctx& x, Value grad, Value self, Number lambd) {
@@ -283,12 +301,12 @@ void register_smooth(Registry& r) {
    }).elementwise();
   // buffer = exp(-|x|), which the backward function reads again.
   r.op("aten::log_sigmoid_forward", [](Ctx& x, Value self) {
-     check_dtype(x, self.dtype(), kFloats, "log_sigmoid_cpu");
-     const Value v = x.to_compute(self);
-     const Value z = exp(x, x.b.neg(abs(x, v)));
-     const Value out = x.b.sub(x.b.minimum(v, zero_like(x, v)), x.b.unary(Op::kLogPlusOne, z));
-     return std::array{x.convert(out, self.dtype()), x.convert(z, self.dtype())};
-   });
+    check_dtype(x, self.dtype(), kFloats, "log_sigmoid_cpu");
+    const Value v = x.to_compute(self);
+    const Value z = exp(x, x.b.neg(abs(x, v)));
+    const Value out = x.b.sub(x.b.minimum(v, zero_like(x, v)), x.b.unary(Op::kLogPlusOne, z));
+    return std::array{x.convert(out, self.dtype()), x.convert(z, self.dtype())};
+  });
   r.op("aten::log_sigmoid_backward", [](Ctx& x, Value grad, Value self, Value) {
      // From x itself: the buffer may have been rounded.
      return backward(x, grad, self, kFloats, "log_sigmoid_backward_cpu",
@@ -303,7 +321,8 @@ void register_smooth(Registry& r) {
        if (!eps) return x.b.select(x.b.logical_or(lt(x, v, 0), gt(x, v, 1)), nan, inside);
        const Value e = x.scalar_like(*eps, v), none = lt(x, e, 0);
        const Value low = x.b.select(none, zero_like(x, v), e);
-       const Value outside = x.b.logical_or(x.b.compare(Cmp::kLt, v, low), x.b.compare(Cmp::kGt, v, one_minus(x, low)));
+       const Value outside = x.b.logical_or(x.b.compare(Cmp::kLt, v, low),
+                                            x.b.compare(Cmp::kGt, v, one_minus(x, low)));
        return x.b.select(outside, x.b.select(none, nan, zero_like(x, v)), inside);
      });
    }).elementwise();
@@ -320,10 +339,12 @@ Halves halve(Ctx& x, Value v, int64_t dim) {
 }
 
 int64_t glu_axis(Ctx& x, Value self, int64_t dim) {
-  x.check(self.rank() > 0, "glu does not support 0-dimensional tensors: glu does not support scalars because "
+  x.check(self.rank() > 0,
+          "glu does not support 0-dimensional tensors: glu does not support scalars because "
           "halving size must be even");
   const int64_t d = x.axis(dim, self);
-  x.check(self.dim(d) % 2 == 0, "Halving dimension must be even, but dimension ", d, " is size ", self.dim(d));
+  x.check(self.dim(d) % 2 == 0, "Halving dimension must be even, but dimension ", d, " is size ",
+          self.dim(d));
   return d;
 }
 
@@ -341,7 +362,8 @@ void register_glu(Registry& r) {
     check_dtype(x, self.dtype(), kFloats, "glu_backward_cpu");
     return in_compute(x, self, [&](Value v) {
       const Halves h = halve(x, v, d);
-      const Value s = sigmoid(x, h.second), g = x.b.mul(x.broadcast(x.convert(grad, v.dtype()), s.dims()), s);
+      const Value s = sigmoid(x, h.second),
+                  g = x.b.mul(x.broadcast(x.convert(grad, v.dtype()), s.dims()), s);
       return x.b.concatenate({g, x.b.mul(x.b.mul(g, one_minus(x, s)), h.first)}, d);
     });
   });
@@ -355,8 +377,8 @@ void register_glu(Registry& r) {
     });
   });
   // Tangent of glu_backward: derivative of (g s, g s (1 - s) a) along (dgrad_glu, dx).
-  r.op("aten::glu_backward_jvp", [](Ctx& x, Value grad_x, Value grad_glu, Value self, Value dgrad_glu, Value dx,
-                                    int64_t dim) {
+  r.op("aten::glu_backward_jvp", [](Ctx& x, Value grad_x, Value grad_glu, Value self,
+                                    Value dgrad_glu, Value dx, int64_t dim) {
     const int64_t d = glu_axis(x, self, dim);
     return in_compute(x, grad_x, [&](Value gx) {
       const DType c = gx.dtype();
@@ -377,10 +399,11 @@ void register_glu(Registry& r) {
 // ---- Random.
 
 // {result, noise}: the slope of each element that is not above 0.
-std::array<Value, 2> rrelu(Ctx& x, Value self, Value noise, const Scalar& lower, const Scalar& upper, bool training) {
+std::array<Value, 2> rrelu(Ctx& x, Value self, Value noise, const Scalar& lower,
+                           const Scalar& upper, bool training) {
   x.check(self.dtype() == noise.dtype() && self.dims() == noise.dims(),
-          "noise tensor shape must match self tensor shape. Got self.shape = ", self.dims(), " noise.shape = ",
-          noise.dims());
+          "noise tensor shape must match self tensor shape. Got self.shape = ", self.dims(),
+          " noise.shape = ", noise.dims());
   check_dtype(x, self.dtype(), kFloats, "rrelu_with_noise_out_cpu");
   const Value v = x.to_compute(self);
   const Value low = x.scalar_like(lower, v), high = x.scalar_like(upper, v);
@@ -396,29 +419,36 @@ std::array<Value, 2> rrelu(Ctx& x, Value self, Value noise, const Scalar& lower,
 
 void register_random_activations(Registry& r) {
   // The noise is an output too: written arguments come first, in the schema's order.
-  r.op("aten::rrelu_with_noise",
-       [](Ctx& x, Value self, Value noise, Scalar lower, Scalar upper, bool training) {
-         const auto [out, slope] = rrelu(x, self, noise, lower, upper, training);
-         return std::array{slope, out};
-       }).random();
+  r.op("aten::rrelu_with_noise", [](Ctx& x, Value self, Value noise, Scalar lower, Scalar upper,
+                                    bool training) {
+     const auto [out, slope] = rrelu(x, self, noise, lower, upper, training);
+     return std::array{slope, out};
+   }).random();
   r.op("aten::rrelu_with_noise_", rrelu).random();
-  r.op("aten::native_dropout", [](Ctx& x, Value self, Scalar p, Opt<bool> train) {
-     check_dtype(x, self.dtype(), kFloats | kComplex, "native_dropout");
-     const bool keeps_all = (train && !*train) || x.is(p, 0);
-     if (keeps_all || self.numel() == 0) return std::array{self, x.b.splat({DType::kBool, self.dims()}, 1)};
-     const Value v = x.to_compute(self);
-     const DType real = hlo::real_type(v.dtype());
-     const Value keep = x.b.sub(x.constant(real, 1), x.scalar(p, real));
-     const Value mask = x.compare(Cmp::kLt, x.uniform(real, v.dims()), keep);
-     // p = 1 drops everything; 0 * inf would be NaN.
-     const Value none = is_zero(x, keep);
-     const Value factor = x.b.select(none, keep, recip(x, keep));
-     const Value scaled = x.b.mul(v, x.broadcast(x.convert(factor, v.dtype()), v.dims()));
-     return std::array{x.convert(x.b.select(mask, scaled, zero_like(x, v)), self.dtype()), mask};
-   }).fold("p", 0).random().layout(ops::LayoutRule::kLikeSelf);
+  r.op("aten::native_dropout",
+       [](Ctx& x, Value self, Scalar p, Opt<bool> train) {
+         check_dtype(x, self.dtype(), kFloats | kComplex, "native_dropout");
+         const bool keeps_all = (train && !*train) || x.is(p, 0);
+         if (keeps_all || self.numel() == 0)
+           return std::array{self, x.b.splat({DType::kBool, self.dims()}, 1)};
+         const Value v = x.to_compute(self);
+         const DType real = hlo::real_type(v.dtype());
+         const Value keep = x.b.sub(x.constant(real, 1), x.scalar(p, real));
+         const Value mask = x.compare(Cmp::kLt, x.uniform(real, v.dims()), keep);
+         // p = 1 drops everything; 0 * inf would be NaN.
+         const Value none = is_zero(x, keep);
+         const Value factor = x.b.select(none, keep, recip(x, keep));
+         const Value scaled = x.b.mul(v, x.broadcast(x.convert(factor, v.dtype()), v.dims()));
+         return std::array{x.convert(x.b.select(mask, scaled, zero_like(x, v)), self.dtype()),
+                           mask};
+       })
+      .fold("p", 0)
+      .random()
+      .layout(ops::LayoutRule::kLikeSelf);
   r.op("aten::native_dropout_backward", [](Ctx& x, Value grad, Value mask, Scalar factor) {
      return in_compute(x, grad, [&](Value g) {
-       return x.select(x.convert(mask, DType::kBool), x.b.mul(g, x.scalar_like(factor, g)), zero_like(x, g));
+       return x.select(x.convert(mask, DType::kBool), x.b.mul(g, x.scalar_like(factor, g)),
+                       zero_like(x, g));
      });
    }).layout(ops::LayoutRule::kLikeSelf);
 }
@@ -434,7 +464,8 @@ void register_activation(Registry& r) {
   }
   for (const ActivationBackward& k : kBackwards) {
     r.op(k.name, [k](Ctx& x, Value grad, Value saved) {
-       return backward(x, grad, saved, k.classes, k.kernel, [&](Value g, Value v) { return k.make(x, g, v); });
+       return backward(x, grad, saved, k.classes, k.kernel,
+                       [&](Value g, Value v) { return k.make(x, g, v); });
      }).elementwise();
   }
   register_slopes(r);

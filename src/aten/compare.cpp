@@ -14,8 +14,9 @@ struct Comparison {
   const char* kernel;
 };
 constexpr Comparison kComparisons[] = {
-    {"aten::eq", Cmp::kEq, "eq_cpu"}, {"aten::ne", Cmp::kNe, "ne_cpu"}, {"aten::lt", Cmp::kLt, "lt_cpu"},
-    {"aten::le", Cmp::kLe, "le_cpu"}, {"aten::gt", Cmp::kGt, "gt_cpu"}, {"aten::ge", Cmp::kGe, "ge_cpu"},
+    {"aten::eq", Cmp::kEq, "eq_cpu"}, {"aten::ne", Cmp::kNe, "ne_cpu"},
+    {"aten::lt", Cmp::kLt, "lt_cpu"}, {"aten::le", Cmp::kLe, "le_cpu"},
+    {"aten::gt", Cmp::kGt, "gt_cpu"}, {"aten::ge", Cmp::kGe, "ge_cpu"},
 };
 
 void check_ordered(Ctx& x, const Comparison& k, DType t) {
@@ -30,13 +31,14 @@ Value compare_tensors(Ctx& x, const Comparison& k, Value self, Value other) {
   return x.b.compare(k.direction, p, q);
 }
 
-// A whole number that the tensor's integer type cannot hold must not wrap into it: the comparison is
-// made in a type that holds both.
+// A whole number that the tensor's integer type cannot hold must not wrap into it: the comparison
+// is made in a type that holds both.
 Value compare_number(Ctx& x, const Comparison& k, Value self, const Scalar& other) {
   DType t = x.promote(self, other);
   check_ordered(x, k, t);
   if (hlo::is_integral(self.dtype()) && other.kind == NumberKind::kInt) {
-    if (hlo::size_bytes(self.dtype()) < 4) {  // int64 compares cost a TPU twice: bring the number next to the range
+    if (hlo::size_bytes(self.dtype()) <
+        4) {  // int64 compares cost a TPU twice: bring the number next to the range
       const Value number = x.scalar(other, DType::kI64);
       const Value low = x.b.constant(DType::kI64, int64_t{-(1 << 17)});
       const Value high = x.b.constant(DType::kI64, int64_t{1 << 17});
@@ -54,8 +56,9 @@ struct Logical {
   const char* name;
   Op op;
 };
-constexpr Logical kLogicals[] = {
-    {"aten::logical_and", Op::kAnd}, {"aten::logical_or", Op::kOr}, {"aten::logical_xor", Op::kXor}};
+constexpr Logical kLogicals[] = {{"aten::logical_and", Op::kAnd},
+                                 {"aten::logical_or", Op::kOr},
+                                 {"aten::logical_xor", Op::kXor}};
 
 Value is_infinity(Ctx& x, Value self, bool negative, const char* name) {
   x.check(!hlo::is_complex(self.dtype()), name, " does not support complex inputs.");
@@ -92,8 +95,12 @@ void register_compare(Registry& r) {
      const Value inf = infinity_like(x, re);
      return x.b.logical_or(x.b.compare(Cmp::kEq, re, inf), x.b.compare(Cmp::kEq, im, inf));
    }).elementwise();
-  r.op("aten::isposinf", [](Ctx& x, Value self) { return is_infinity(x, self, false, "isposinf"); }).elementwise();
-  r.op("aten::isneginf", [](Ctx& x, Value self) { return is_infinity(x, self, true, "isneginf"); }).elementwise();
+  r.op("aten::isposinf", [](Ctx& x, Value self) {
+     return is_infinity(x, self, false, "isposinf");
+   }).elementwise();
+  r.op("aten::isneginf", [](Ctx& x, Value self) {
+     return is_infinity(x, self, true, "isneginf");
+   }).elementwise();
 }
 
 }  // namespace tpu::aten

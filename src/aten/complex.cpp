@@ -13,11 +13,14 @@ using ops::scalar_type_name;
 // Two real parts of one dtype, broadcast.
 std::array<Value, 2> parts(Ctx& x, Value a, Value b) {
   const DType t = a.dtype();
-  const auto fits = [](DType d) { return d == DType::kF16 || d == DType::kF32 || d == DType::kF64; };
-  x.check(fits(t) && fits(b.dtype()), "Expected both inputs to be Half, Float or Double tensors but got ",
-          scalar_type_name(t), " and ", scalar_type_name(b.dtype()));
-  x.check(t == b.dtype(), "Expected object of scalar type ", scalar_type_name(t), " but got scalar type ",
-          scalar_type_name(b.dtype()), " for second argument");
+  const auto fits = [](DType d) {
+    return d == DType::kF16 || d == DType::kF32 || d == DType::kF64;
+  };
+  x.check(fits(t) && fits(b.dtype()),
+          "Expected both inputs to be Half, Float or Double tensors but got ", scalar_type_name(t),
+          " and ", scalar_type_name(b.dtype()));
+  x.check(t == b.dtype(), "Expected object of scalar type ", scalar_type_name(t),
+          " but got scalar type ", scalar_type_name(b.dtype()), " for second argument");
   x.check_supported(t != DType::kF16, "complex32 has no TPU type; convert both parts to float32");
   const auto [p, q] = x.broadcast_all(t, a, b);
   return {p, q};
@@ -42,12 +45,15 @@ void register_complex(Registry& r) {
    }).elementwise();
   r.op("aten::polar", [](Ctx& x, Value abs_value, Value phase) {
      const auto [radius, a] = parts(x, abs_value, phase);
-     return x.b.complex(x.b.mul(radius, x.b.unary(Op::kCosine, a)), x.b.mul(radius, x.b.unary(Op::kSine, a)));
+     return x.b.complex(x.b.mul(radius, x.b.unary(Op::kCosine, a)),
+                        x.b.mul(radius, x.b.unary(Op::kSine, a)));
    }).elementwise();
   r.op("aten::angle", angle).elementwise();
   r.op("aten::_conj_physical", conj).elementwise();
   // conj_physical itself is composite, only its out= form is not.
-  r.out_op("aten::conj_physical.out", [](Ctx& x, Type, Value self) { return conj(x, self); }).elementwise();
+  r.out_op("aten::conj_physical.out", [](Ctx& x, Type, Value self) {
+     return conj(x, self);
+   }).elementwise();
 }
 
 }  // namespace tpu::aten

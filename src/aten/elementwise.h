@@ -62,6 +62,16 @@ inline Value exp(Ctx& x, Value v) { return x.b.unary(Op::kExponential, v); }
 inline Value log(Ctx& x, Value v) { return x.b.unary(Op::kLog, v); }
 inline Value sqrt(Ctx& x, Value v) { return x.b.unary(Op::kSqrt, v); }
 
+// An operand that is a tensor or a number, as t.
+inline Value as(Ctx& x, Value v, DType t) { return x.convert(v, t); }
+inline Value as(Ctx& x, const Scalar& s, DType t) { return x.scalar(s, t); }
+
+// Layout of a real floating type.
+struct FloatLayout {
+  DType unsigned_bits, signed_bits;
+  int mantissa_bits, bias;
+};
+FloatLayout layout_of(DType t);
 // Bits of a real floating value as unsigned integers of its width, and back.
 Value to_bits(Ctx& x, Value v);
 Value from_bits(Ctx& x, Value bits, DType t);
@@ -69,14 +79,23 @@ Value from_bits(Ctx& x, Value bits, DType t);
 Value sign_bit(Ctx& x, Value v);
 // 1, -1 or 0; 0 for NaN; z / |z| for complex.
 Value sign(Ctx& x, Value v);
-// v = mantissa * 2^exponent (int32) with 0.5 <= |mantissa| < 1. v: float32 or float64, finite, not 0.
+// v = mantissa * 2^exponent (int32) with 0.5 <= |mantissa| < 1. v: float32 or float64, finite, not
+// 0.
 struct Parts {
   Value mantissa, exponent;
 };
 Parts split(Ctx& x, Value v);
 // v * 2^n (n: int32, |n| below four times the largest exponent), rounded once at most.
 Value scale(Ctx& x, Value v, Value n);
+// 2^v and 1 / sqrt(v); v in its compute type, real or complex.
+Value exp2(Ctx& x, Value v);
+Value rsqrt(Ctx& x, Value v);
+// Towards zero; v real floating.
+Value truncate(Ctx& x, Value v);
 // +-inf of v's type where `negative` is false / true.
 Value infinity_like(Ctx& x, Value v, bool negative = false);
+
+// Ops of two and three operands and powers: a part of register_elementwise (arithmetic.cpp).
+void register_arithmetic(ops::Registry& r);
 
 }  // namespace tpu::aten

@@ -45,11 +45,13 @@ Arg adapt(Ctx& x, const In& in, ArgKind kind, DType like) {
   return std::get<Attr>(in);
 }
 
-Value call(Ctx& x, const Registry& r, const std::string& name, const std::vector<In>& in, DType like) {
+Value call(Ctx& x, const Registry& r, const std::string& name, const std::vector<In>& in,
+           DType like) {
   const OpDef* d = r.find(name);
-  TPU_CHECK(d != nullptr, ErrorKind::kMissingOp, name, " has no TPU lowering for a list op to repeat");
-  TPU_CHECK(d->args.size() >= in.size(), ErrorKind::kInternal, name, " takes ", d->args.size(), " arguments, not ",
-            in.size());
+  TPU_CHECK(d != nullptr, ErrorKind::kMissingOp, name,
+            " has no TPU lowering for a list op to repeat");
+  TPU_CHECK(d->args.size() >= in.size(), ErrorKind::kInternal, name, " takes ", d->args.size(),
+            " arguments, not ", in.size());
   std::vector<Arg> args;
   for (size_t i = 0; i < in.size(); ++i) args.push_back(adapt(x, in[i], d->args[i], like));
   // What is left has its default in the schema: factors of 1, no dims, no dtype.
@@ -70,12 +72,14 @@ void check_not_empty(Ctx& x, const Values& list) {
 }
 void check_same_size(Ctx& x, const Values& a, const Values& b) {
   check_not_empty(x, a);
-  x.check(a.size() == b.size(), "Tensor lists must have the same number of tensors, got ", a.size(), " and ", b.size());
+  x.check(a.size() == b.size(), "Tensor lists must have the same number of tensors, got ", a.size(),
+          " and ", b.size());
 }
 void check_scalar_list(Ctx& x, const Values& a, const std::vector<Scalar>& s) {
   check_not_empty(x, a);
-  x.check(a.size() == s.size(), "Tensor list must have same number of elements as scalar list. Got ", a.size(),
-          " and ", s.size());
+  x.check(a.size() == s.size(),
+          "Tensor list must have same number of elements as scalar list. Got ", a.size(), " and ",
+          s.size());
 }
 
 // f(i) for each tensor of the list.
@@ -87,10 +91,11 @@ Values each(const Values& list, F f) {
   return out;
 }
 
-constexpr const char* kUnary[] = {"abs",  "acos", "asin",  "atan",       "ceil",  "cos",   "cosh",    "erf",
-                                  "erfc", "exp",  "expm1", "floor",      "frac",  "lgamma", "log",    "log10",
-                                  "log1p", "log2", "neg",  "reciprocal", "round", "rsqrt", "sigmoid", "sign",
-                                  "sin",  "sinh", "sqrt",  "tan",        "tanh",  "trunc", "zero"};
+constexpr const char* kUnary[] = {
+    "abs",   "acos", "asin",  "atan",       "ceil",  "cos",    "cosh",    "erf",
+    "erfc",  "exp",  "expm1", "floor",      "frac",  "lgamma", "log",     "log10",
+    "log1p", "log2", "neg",   "reciprocal", "round", "rsqrt",  "sigmoid", "sign",
+    "sin",   "sinh", "sqrt",  "tan",        "tanh",  "trunc",  "zero"};
 
 void register_foreach_unary(Registry& r) {
   for (const std::string name : kUnary) {
@@ -107,7 +112,8 @@ void register_foreach_unary(Registry& r) {
     check_not_empty(x, self);
     return each(self, [&](size_t i) {
       check_dtype(x, self[i].dtype(), kBoolean | kOrdered, "max_all");
-      x.check(self[i].numel() > 0, "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+      x.check(self[i].numel() > 0,
+              "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
               "reduction dim with the 'dim' argument.");
       return x.max(self[i], x.all_axes(self[i]));
     });
@@ -138,12 +144,15 @@ void register_foreach_binary(Registry& r) {
   for (const Binary& k : kBinary) {
     const std::string name = std::string("aten::_foreach_") + k.name;
     if (k.has_alpha) {
-      r.op(name + ".List", [&r, k](Ctx& x, Values self, Values other, Scalar alpha) {
-         check_same_size(x, self, other);
-         return each(self, [&](size_t i) {
-           return call(x, r, k.with_tensor, {self[i], other[i], alpha}, self[i].dtype());
-         });
-       }).fold("alpha", 1).elementwise();
+      r.op(name + ".List",
+           [&r, k](Ctx& x, Values self, Values other, Scalar alpha) {
+             check_same_size(x, self, other);
+             return each(self, [&](size_t i) {
+               return call(x, r, k.with_tensor, {self[i], other[i], alpha}, self[i].dtype());
+             });
+           })
+          .fold("alpha", 1)
+          .elementwise();
     } else {
       r.op(name + ".List", [&r, k, tensor_of](Ctx& x, Values self, Values other) {
          check_same_size(x, self, other);
@@ -163,26 +172,35 @@ void register_foreach_binary(Registry& r) {
     }
     r.op(name + ".ScalarList", [&r, k](Ctx& x, Values self, std::vector<Scalar> s) {
        check_scalar_list(x, self, s);
-       return each(self, [&](size_t i) { return call(x, r, k.with_number, {self[i], s[i]}, self[i].dtype()); });
+       return each(self, [&](size_t i) {
+         return call(x, r, k.with_number, {self[i], s[i]}, self[i].dtype());
+       });
      }).elementwise();
   }
   const auto check_0d = [](Ctx& x, const Values& self, Value other) {
     check_not_empty(x, self);
-    x.check(other.rank() == 0 && other.numel() == 1, "scalar tensor expected to be 0 dim but it has ", other.rank(),
-            " dimensions and ", other.numel(), " elements.");
+    x.check(other.rank() == 0 && other.numel() == 1,
+            "scalar tensor expected to be 0 dim but it has ", other.rank(), " dimensions and ",
+            other.numel(), " elements.");
   };
-  r.op("aten::_foreach_add.Tensor", [&r, check_0d](Ctx& x, Values self, Value other, Scalar alpha) {
-     check_0d(x, self, other);
-     return each(self, [&](size_t i) {
-       return call(x, r, "aten::add.Tensor", {self[i], other, alpha}, self[i].dtype());
-     });
-   }).fold("alpha", 1).elementwise();
+  r.op("aten::_foreach_add.Tensor",
+       [&r, check_0d](Ctx& x, Values self, Value other, Scalar alpha) {
+         check_0d(x, self, other);
+         return each(self, [&](size_t i) {
+           return call(x, r, "aten::add.Tensor", {self[i], other, alpha}, self[i].dtype());
+         });
+       })
+      .fold("alpha", 1)
+      .elementwise();
   for (const char* name : {"mul", "div"}) {
-    r.op(std::string("aten::_foreach_") + name + ".Tensor",
-         [&r, check_0d, one = std::string("aten::") + name + ".Tensor"](Ctx& x, Values self, Value other) {
-           check_0d(x, self, other);
-           return each(self, [&](size_t i) { return call(x, r, one, {self[i], other}, self[i].dtype()); });
-         }).elementwise();
+    r.op(std::string("aten::_foreach_") + name + ".Tensor", [&r, check_0d,
+                                                             one = std::string("aten::") + name +
+                                                                   ".Tensor"](Ctx& x, Values self,
+                                                                              Value other) {
+       check_0d(x, self, other);
+       return each(self,
+                   [&](size_t i) { return call(x, r, one, {self[i], other}, self[i].dtype()); });
+     }).elementwise();
   }
   r.op("aten::_foreach_pow.ScalarAndTensor", [&r](Ctx& x, Scalar self, Values exponent) {
      check_not_empty(x, exponent);
@@ -195,26 +213,34 @@ void register_foreach_binary(Registry& r) {
 void register_foreach_ternary(Registry& r) {
   for (const std::string name : {"addcdiv", "addcmul"}) {
     const std::string list = "aten::_foreach_" + name, one = "aten::" + name;
-    const auto apply = [&r, one](Ctx& x, const Values& self, const Values& t1, const Values& t2, auto value) {
+    const auto apply = [&r, one](Ctx& x, const Values& self, const Values& t1, const Values& t2,
+                                 auto value) {
       check_same_size(x, self, t1);
       check_same_size(x, self, t2);
-      return each(self, [&](size_t i) { return call(x, r, one, {self[i], t1[i], t2[i], value(i)}, self[i].dtype()); });
+      return each(self, [&](size_t i) {
+        return call(x, r, one, {self[i], t1[i], t2[i], value(i)}, self[i].dtype());
+      });
     };
-    r.op(list + ".Scalar", [apply](Ctx& x, Values self, Values tensor1, Values tensor2, Scalar value) {
-       return apply(x, self, tensor1, tensor2, [&](size_t) { return value; });
-     }).fold("value", 1).elementwise();
-    r.op(list + ".ScalarList", [apply](Ctx& x, Values self, Values tensor1, Values tensor2, std::vector<Scalar> s) {
+    r.op(list + ".Scalar",
+         [apply](Ctx& x, Values self, Values tensor1, Values tensor2, Scalar value) {
+           return apply(x, self, tensor1, tensor2, [&](size_t) { return value; });
+         })
+        .fold("value", 1)
+        .elementwise();
+    r.op(list + ".ScalarList", [apply](Ctx& x, Values self, Values tensor1, Values tensor2,
+                                       std::vector<Scalar> s) {
        check_scalar_list(x, self, s);
        return apply(x, self, tensor1, tensor2, [&](size_t i) { return s[i]; });
      }).elementwise();
     // The factors lie in one tensor: they are multiplied in beforehand.
-    r.op(list + ".Tensor", [&r, apply](Ctx& x, Values self, Values tensor1, Values tensor2, Value scalars) {
+    r.op(list + ".Tensor", [&r, apply](Ctx& x, Values self, Values tensor1, Values tensor2,
+                                       Value scalars) {
        check_same_size(x, self, tensor1);
        const auto n = static_cast<int64_t>(self.size());
-       x.check(scalars.rank() == 1, "Expected packed scalar Tensor to be of dimension 1. Got ", scalars.rank(),
-               " instead.");
-       x.check(scalars.dim(0) == n, "Expected length of scalars to match input of length ", n, " but got ",
-               scalars.dim(0), " instead.");
+       x.check(scalars.rank() == 1, "Expected packed scalar Tensor to be of dimension 1. Got ",
+               scalars.rank(), " instead.");
+       x.check(scalars.dim(0) == n, "Expected length of scalars to match input of length ", n,
+               " but got ", scalars.dim(0), " instead.");
        const Values scaled = each(tensor1, [&](size_t i) {
          const auto k = static_cast<int64_t>(i);
          const Value factor = x.b.reshape(x.b.slice_dim(scalars, 0, k, k + 1), {});
@@ -224,9 +250,12 @@ void register_foreach_ternary(Registry& r) {
        return apply(x, self, scaled, tensor2, [](size_t) { return known(Number::of(int64_t{1})); });
      }).elementwise();
   }
-  const auto lerp = [&r](Ctx& x, const Values& self, const Values& end, const char* one, auto weight) {
+  const auto lerp = [&r](Ctx& x, const Values& self, const Values& end, const char* one,
+                         auto weight) {
     check_same_size(x, self, end);
-    return each(self, [&](size_t i) { return call(x, r, one, {self[i], end[i], weight(i)}, self[i].dtype()); });
+    return each(self, [&](size_t i) {
+      return call(x, r, one, {self[i], end[i], weight(i)}, self[i].dtype());
+    });
   };
   r.op("aten::_foreach_lerp.List", [lerp](Ctx& x, Values self, Values tensors1, Values weights) {
      check_same_size(x, self, weights);
@@ -235,15 +264,17 @@ void register_foreach_ternary(Registry& r) {
   r.op("aten::_foreach_lerp.Scalar", [lerp](Ctx& x, Values self, Values tensors1, Scalar weight) {
      return lerp(x, self, tensors1, "aten::lerp.Scalar", [&](size_t) { return weight; });
    }).elementwise();
-  r.op("aten::_foreach_lerp.ScalarList", [lerp](Ctx& x, Values self, Values tensors1, std::vector<Scalar> weight) {
+  r.op("aten::_foreach_lerp.ScalarList", [lerp](Ctx& x, Values self, Values tensors1,
+                                                std::vector<Scalar> weight) {
      check_scalar_list(x, self, weight);
      return lerp(x, self, tensors1, "aten::lerp.Scalar", [&](size_t i) { return weight[i]; });
    }).elementwise();
 }
 
 void register_foreach_others(Registry& r) {
-  for (const auto& [name, one] : {std::pair{"aten::_foreach_norm.Scalar", "aten::linalg_vector_norm"},
-                                  std::pair{"aten::_foreach_powsum.Scalar", "aten::linalg__powsum"}}) {
+  for (const auto& [name, one] :
+       {std::pair{"aten::_foreach_norm.Scalar", "aten::linalg_vector_norm"},
+        std::pair{"aten::_foreach_powsum.Scalar", "aten::linalg__powsum"}}) {
     r.op(name, [&r, one = std::string(one)](Ctx& x, Values self, Number ord, Opt<DType> dtype) {
       check_not_empty(x, self);
       const Attr result = dtype ? Attr(*dtype) : Attr();
@@ -255,7 +286,9 @@ void register_foreach_others(Registry& r) {
   }
   r.op("aten::_foreach_mm", [&r](Ctx& x, Values self, Values mat2) {
     check_same_size(x, self, mat2);
-    return each(self, [&](size_t i) { return call(x, r, "aten::mm", {self[i], mat2[i]}, self[i].dtype()); });
+    return each(self, [&](size_t i) {
+      return call(x, r, "aten::mm", {self[i], mat2[i]}, self[i].dtype());
+    });
   });
   // _foreach_copy is a loop over copy_, which may cross devices: PyTorch's own decomposition.
 }

@@ -9,8 +9,8 @@ namespace {
 
 using ops::Registry;
 
-// The fused optimizers write lists in place: a lowering returns the new values of all written lists,
-// one list after the other, in the order of the schema. lr is a number or a 0-d tensor.
+// The fused optimizers write lists in place: a lowering returns the new values of all written
+// lists, one list after the other, in the order of the schema. lr is a number or a 0-d tensor.
 
 Value rate(Ctx& x, const Scalar& lr, DType t) { return x.scalar(lr, t); }
 Value rate(Ctx& x, Value lr, DType t) {
@@ -23,7 +23,8 @@ Value one_element(Ctx& x, Value v, DType t, const char* name) {
   return x.b.reshape(x.convert(v, t), {});
 }
 
-// 1 - beta. 0.999 in float32 is off by 1.3e-8, a thousandth of that in the difference: subtract first.
+// 1 - beta. 0.999 in float32 is off by 1.3e-8, a thousandth of that in the difference: subtract
+// first.
 Value complement(Ctx& x, const Scalar& beta, DType t) {
   return x.b.convert(x.b.sub(x.constant(DType::kF64, 1), x.scalar(beta, DType::kF64)), t);
 }
@@ -39,13 +40,16 @@ Value scaled(Ctx& x, Value v, Value factor) { return x.b.mul(v, x.broadcast(fact
 // What the optimizers of one call share.
 class Step {
  public:
-  Step(Ctx& x, const Values& params, const Opt<Value>& grad_scale, const Opt<Value>& found_inf, bool maximize)
+  Step(Ctx& x, const Values& params, const Opt<Value>& grad_scale, const Opt<Value>& found_inf,
+       bool maximize)
       : x_(x), params_(params), grad_scale_(grad_scale), maximize_(maximize) {
-    if (found_inf) skip_ = is_zero(x, plus(x, one_element(x, *found_inf, DType::kF32, "found_inf"), -1));
+    if (found_inf)
+      skip_ = is_zero(x, plus(x, one_element(x, *found_inf, DType::kF32, "found_inf"), -1));
   }
 
   void check_list(const Values& list, const char* name) const {
-    x_.check(list.size() == params_.size(), "expected ", params_.size(), " tensors in ", name, ", got ", list.size());
+    x_.check(list.size() == params_.size(), "expected ", params_.size(), " tensors in ", name,
+             ", got ", list.size());
   }
   DType compute_type(size_t i) const { return hlo::compute_type(params_[i].dtype()); }
   Value param(size_t i) const { return x_.to_compute(params_[i]); }
@@ -54,7 +58,8 @@ class Step {
   Value gradient(Value& grad, size_t i) {
     Value g = x_.convert(grad, compute_type(i));
     if (grad_scale_) {
-      g = x_.b.div(g, x_.broadcast(one_element(x_, *grad_scale_, g.dtype(), "grad_scale"), g.dims()));
+      g = x_.b.div(g,
+                   x_.broadcast(one_element(x_, *grad_scale_, g.dtype(), "grad_scale"), g.dims()));
       write(grad, g);
     }
     return maximize_ ? x_.b.neg(g) : g;
@@ -82,9 +87,10 @@ Values concatenated(const std::vector<Values>& lists) {
 // ---- SGD (with Nesterov momentum as in Sutskever et al. 2013).
 
 template <class Lr>
-Values sgd(Ctx& x, const Values& self, Values grads, Values buffers, const Scalar& weight_decay, const Scalar& momentum,
-           const Lr& lr, const Scalar& dampening, bool nesterov, bool maximize, bool is_first_step,
-           const Opt<Value>& grad_scale, const Opt<Value>& found_inf) {
+Values sgd(Ctx& x, const Values& self, Values grads, Values buffers, const Scalar& weight_decay,
+           const Scalar& momentum, const Lr& lr, const Scalar& dampening, bool nesterov,
+           bool maximize, bool is_first_step, const Opt<Value>& grad_scale,
+           const Opt<Value>& found_inf) {
   Step step(x, self, grad_scale, found_inf, maximize);
   step.check_list(grads, "grads");
   const bool has_momentum = !x.is(momentum, 0);
@@ -113,10 +119,10 @@ Values sgd(Ctx& x, const Values& self, Values grads, Values buffers, const Scala
 // ---- Adam (Kingma and Ba 2015), AdamW (Loshchilov and Hutter 2019), AMSGrad (Reddi et al. 2018).
 
 template <bool decoupled, class Lr>
-Values adam(Ctx& x, const Values& self, Values grads, Values exp_avgs, Values exp_avg_sqs, Values max_exp_avg_sqs,
-            const Values& state_steps, const Lr& lr, const Scalar& beta1, const Scalar& beta2,
-            const Scalar& weight_decay, const Scalar& eps, bool amsgrad, bool maximize, const Opt<Value>& grad_scale,
-            const Opt<Value>& found_inf) {
+Values adam(Ctx& x, const Values& self, Values grads, Values exp_avgs, Values exp_avg_sqs,
+            Values max_exp_avg_sqs, const Values& state_steps, const Lr& lr, const Scalar& beta1,
+            const Scalar& beta2, const Scalar& weight_decay, const Scalar& eps, bool amsgrad,
+            bool maximize, const Opt<Value>& grad_scale, const Opt<Value>& found_inf) {
   Step step(x, self, grad_scale, found_inf, maximize);
   step.check_list(grads, "grads");
   step.check_list(exp_avgs, "exp_avgs");
@@ -151,7 +157,8 @@ Values adam(Ctx& x, const Values& self, Values grads, Values exp_avgs, Values ex
     const Value t = one_element(x, state_steps[i], c, "each of state_steps");
     const Value size = x.b.div(learning_rate, bias_correction(x, rest1, t));
     const Value spread = recip(x, sqrt(x, bias_correction(x, rest2, t)));
-    const Value d = x.b.add(scaled(x, sqrt(x, denominator), spread), x.broadcast(x.scalar(eps, c), p.dims()));
+    const Value d =
+        x.b.add(scaled(x, sqrt(x, denominator), spread), x.broadcast(x.scalar(eps, c), p.dims()));
     step.write(exp_avgs[i], mean);
     step.write(exp_avg_sqs[i], variance);
     step.write(params[i], x.b.sub(p, x.b.div(scaled(x, mean, size), d)));
@@ -162,8 +169,9 @@ Values adam(Ctx& x, const Values& self, Values grads, Values exp_avgs, Values ex
 // ---- Adagrad (Duchi et al. 2011). The steps were counted by the caller.
 
 template <class Lr>
-Values adagrad(Ctx& x, const Values& self, Values grads, Values state_sums, const Values& state_steps, const Lr& lr,
-               const Scalar& lr_decay, const Scalar& weight_decay, const Scalar& eps, bool maximize,
+Values adagrad(Ctx& x, const Values& self, Values grads, Values state_sums,
+               const Values& state_steps, const Lr& lr, const Scalar& lr_decay,
+               const Scalar& weight_decay, const Scalar& eps, bool maximize,
                const Opt<Value>& grad_scale, const Opt<Value>& found_inf) {
   Step step(x, self, grad_scale, found_inf, maximize);
   step.check_list(grads, "grads");
@@ -190,61 +198,67 @@ Values adagrad(Ctx& x, const Values& self, Values grads, Values state_sums, cons
 template <class Lr>
 void register_for_rate(Registry& r, const std::string& overload) {
   r.op("aten::_fused_sgd_" + overload,
-       [](Ctx& x, Values self, Values grads, Values buffers, Scalar weight_decay, Scalar momentum, Lr lr,
-          Scalar dampening, bool nesterov, bool maximize, bool is_first_step, Opt<Value> grad_scale,
-          Opt<Value> found_inf) {
-         return sgd(x, self, grads, buffers, weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step,
-                    grad_scale, found_inf);
+       [](Ctx& x, Values self, Values grads, Values buffers, Scalar weight_decay, Scalar momentum,
+          Lr lr, Scalar dampening, bool nesterov, bool maximize, bool is_first_step,
+          Opt<Value> grad_scale, Opt<Value> found_inf) {
+         return sgd(x, self, grads, buffers, weight_decay, momentum, lr, dampening, nesterov,
+                    maximize, is_first_step, grad_scale, found_inf);
        })
       .fold("momentum", 0)
       .fold("weight_decay", 0);
   r.op("aten::_fused_adam_" + overload, adam<false, Lr>).fold("weight_decay", 0);
   r.op("aten::_fused_adamw_" + overload, adam<true, Lr>).fold("weight_decay", 0);
   constexpr bool writes_steps = std::is_same_v<Lr, Scalar>;  // by the schemas' annotations
-  r.op("aten::_fused_adagrad_" + overload,
-       [](Ctx& x, Values self, Values grads, Values state_sums, Values state_steps, Lr lr, Scalar lr_decay,
-          Scalar weight_decay, Scalar eps, bool maximize, Opt<Value> grad_scale, Opt<Value> found_inf) {
-         Values out = adagrad(x, self, grads, state_sums, state_steps, lr, lr_decay, weight_decay, eps, maximize,
-                              grad_scale, found_inf);
-         if (writes_steps) out.insert(out.end(), state_steps.begin(), state_steps.end());
-         return out;
-       })
-      .fold("weight_decay", 0);
+  r.op("aten::_fused_adagrad_" + overload, [](Ctx& x, Values self, Values grads, Values state_sums,
+                                              Values state_steps, Lr lr, Scalar lr_decay,
+                                              Scalar weight_decay, Scalar eps, bool maximize,
+                                              Opt<Value> grad_scale, Opt<Value> found_inf) {
+     Values out = adagrad(x, self, grads, state_sums, state_steps, lr, lr_decay, weight_decay, eps,
+                          maximize, grad_scale, found_inf);
+     if (writes_steps) out.insert(out.end(), state_steps.begin(), state_steps.end());
+     return out;
+   }).fold("weight_decay", 0);
 }
 
 // ---- Loss scaling.
 
 void register_amp(Registry& r) {
   // New gradients, then found_inf.
-  r.op("aten::_amp_foreach_non_finite_check_and_unscale_", [](Ctx& x, Values self, Value found_inf, Value inv_scale) {
-    x.check(found_inf.dtype() == DType::kF32, "found_inf must be a float tensor.");
-    x.check(inv_scale.dtype() == DType::kF32, "inv_scale must be a float tensor.");
-    Value bad = x.b.compare(Cmp::kNe, one_element(x, found_inf, DType::kF32, "found_inf"), x.constant(DType::kF32, 0));
-    const Value inverse = one_element(x, inv_scale, DType::kF32, "inv_scale");
-    Values out;
-    for (const Value& v : self) {
-      check_dtype(x, v.dtype(), kFloats, "_amp_foreach_non_finite_check_and_unscale_cpu");
-      bad = x.b.logical_or(bad, x.any(x.b.logical_not(x.b.is_finite(v)), x.all_axes(v)));
-      out.push_back(in_compute(x, v, [&](Value c) { return scaled(x, c, x.convert(inverse, c.dtype())); }));
-    }
-    out.push_back(x.b.reshape(x.b.convert(bad, DType::kF32), found_inf.dims()));
-    return out;
-  });
-  r.op("aten::_amp_update_scale_", [](Ctx& x, Value self, Value growth_tracker, Value found_inf, Scalar growth,
-                                      Scalar backoff, int64_t interval) {
+  r.op("aten::_amp_foreach_non_finite_check_and_unscale_",
+       [](Ctx& x, Values self, Value found_inf, Value inv_scale) {
+         x.check(found_inf.dtype() == DType::kF32, "found_inf must be a float tensor.");
+         x.check(inv_scale.dtype() == DType::kF32, "inv_scale must be a float tensor.");
+         Value bad = x.b.compare(Cmp::kNe, one_element(x, found_inf, DType::kF32, "found_inf"),
+                                 x.constant(DType::kF32, 0));
+         const Value inverse = one_element(x, inv_scale, DType::kF32, "inv_scale");
+         Values out;
+         for (const Value& v : self) {
+           check_dtype(x, v.dtype(), kFloats, "_amp_foreach_non_finite_check_and_unscale_cpu");
+           bad = x.b.logical_or(bad, x.any(x.b.logical_not(x.b.is_finite(v)), x.all_axes(v)));
+           out.push_back(in_compute(
+               x, v, [&](Value c) { return scaled(x, c, x.convert(inverse, c.dtype())); }));
+         }
+         out.push_back(x.b.reshape(x.b.convert(bad, DType::kF32), found_inf.dims()));
+         return out;
+       });
+  r.op("aten::_amp_update_scale_", [](Ctx& x, Value self, Value growth_tracker, Value found_inf,
+                                      Scalar growth, Scalar backoff, int64_t interval) {
     x.check(growth_tracker.dtype() == DType::kI32, "growth_tracker must be an int tensor.");
     x.check(self.dtype() == DType::kF32, "current_scale must be a float tensor.");
     const Value scale_now = one_element(x, self, DType::kF32, "current_scale");
     const Value tracker = one_element(x, growth_tracker, DType::kI32, "growth_tracker");
-    const Value bad = x.b.compare(Cmp::kNe, one_element(x, found_inf, DType::kF32, "found_inf"), x.constant(DType::kF32, 0));
+    const Value bad = x.b.compare(Cmp::kNe, one_element(x, found_inf, DType::kF32, "found_inf"),
+                                  x.constant(DType::kF32, 0));
     const Value streak = plus(x, tracker, 1);
     const Value grows = x.b.compare(Cmp::kEq, streak, x.b.constant(DType::kI32, interval));
     const Value larger = x.b.mul(scale_now, x.scalar(growth, DType::kF32));
-    const Value grown = x.b.select(x.b.logical_and(grows, x.b.is_finite(larger)), larger, scale_now);
+    const Value grown =
+        x.b.select(x.b.logical_and(grows, x.b.is_finite(larger)), larger, scale_now);
     const Value smaller = x.b.mul(scale_now, x.scalar(backoff, DType::kF32));
     const Value zero = zero_like(x, tracker);
-    return std::array{x.b.reshape(x.b.select(bad, smaller, grown), self.dims()),
-                      x.b.reshape(x.b.select(x.b.logical_or(bad, grows), zero, streak), growth_tracker.dims())};
+    return std::array{
+        x.b.reshape(x.b.select(bad, smaller, grown), self.dims()),
+        x.b.reshape(x.b.select(x.b.logical_or(bad, grows), zero, streak), growth_tracker.dims())};
   });
 }
 
