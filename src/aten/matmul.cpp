@@ -416,6 +416,12 @@ void register_matmul(ops::Registry& r) {
   });
   r.op("aten::dot", [](Ctx& x, Value self, Value tensor) { return inner(x, self, tensor, false); });
   r.op("aten::vdot", [](Ctx& x, Value self, Value other) { return inner(x, self, other, true); });
+  r.op("aten::_compute_linear_combination", [](Ctx& x, Value input, Value coefficients) {
+    x.check(input.rank() > 0 && input.numel() > 0, "Empty tensor not supported");
+    x.check(coefficients.rank() == 2 && coefficients.dim(1) == input.dim(0), "coefficients ",
+            coefficients.dims(), " do not have a column for each of the ", input.dim(0), " inputs");
+    return x.dot(coefficients, input, {.lhs_contract = {1}, .rhs_contract = {0}});
+  });
   r.op("aten::_int_mm", int_mm);
   r.op("aten::_grouped_mm", grouped_mm);
 }

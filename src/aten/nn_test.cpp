@@ -193,6 +193,7 @@ TEST(matmul_types) {
       {"aten::addr", "i64[2,3] f32[2] i64[3] 1 2", "f32[2,3]"},
       {"aten::_addmm_activation", "f32[4] f32[2,3] f32[3,4] =1 =1 true", "f32[2,4]"},
       {"aten::mv", "c64[2,3] c64[3]", "c64[2]"},
+      {"aten::_compute_linear_combination", "f32[3,5,5] f32[4,3]", "f32[4,5,5]"},
       {"aten::dot", "i64[3] i64[3]", "i64[]"},
       {"aten::vdot", "c64[3] c64[3]", "c64[]"},
       {"aten::_int_mm", "u8[2,3] i8[3,4]", "i32[2,4]"},
