@@ -14,7 +14,8 @@ using ops::Attr;
 using ops::OpDef;
 using ops::Registry;
 
-// A list op repeats the lowering of the op on one tensor, which it finds in the registry.
+// A list op repeats the lowering of the op on one tensor, which it finds in the registry. Its
+// results are row-major: a layout rule speaks of one tensor, and these have many.
 
 using In = std::variant<Value, Scalar, Number, Attr>;
 
@@ -100,14 +101,14 @@ constexpr const char* kUnary[] = {
 void register_foreach_unary(Registry& r) {
   for (const std::string name : kUnary) {
     r.op("aten::_foreach_" + name, [&r, one = "aten::" + name](Ctx& x, Values self) {
-       check_not_empty(x, self);
-       return each(self, [&](size_t i) { return call(x, r, one, {self[i]}, self[i].dtype()); });
-     }).elementwise();
+      check_not_empty(x, self);
+      return each(self, [&](size_t i) { return call(x, r, one, {self[i]}, self[i].dtype()); });
+    });
   }
   r.op("aten::_foreach_clone", [](Ctx& x, Values self) {
-     check_not_empty(x, self);
-     return self;
-   }).layout(ops::LayoutRule::kLikeSelf);
+    check_not_empty(x, self);
+    return self;
+  });
   r.op("aten::_foreach_max", [](Ctx& x, Values self) {
     check_not_empty(x, self);
     return each(self, [&](size_t i) {
@@ -144,38 +145,34 @@ void register_foreach_binary(Registry& r) {
   for (const Binary& k : kBinary) {
     const std::string name = std::string("aten::_foreach_") + k.name;
     if (k.has_alpha) {
-      r.op(name + ".List",
-           [&r, k](Ctx& x, Values self, Values other, Scalar alpha) {
-             check_same_size(x, self, other);
-             return each(self, [&](size_t i) {
-               return call(x, r, k.with_tensor, {self[i], other[i], alpha}, self[i].dtype());
-             });
-           })
-          .fold("alpha", 1)
-          .elementwise();
-    } else {
-      r.op(name + ".List", [&r, k, tensor_of](Ctx& x, Values self, Values other) {
+      r.op(name + ".List", [&r, k](Ctx& x, Values self, Values other, Scalar alpha) {
          check_same_size(x, self, other);
          return each(self, [&](size_t i) {
-           return call(x, r, k.with_tensor, {self[i], tensor_of(other, i)}, self[i].dtype());
+           return call(x, r, k.with_tensor, {self[i], other[i], alpha}, self[i].dtype());
          });
-       }).elementwise();
+       }).fold("alpha", 1);
+    } else {
+      r.op(name + ".List", [&r, k, tensor_of](Ctx& x, Values self, Values other) {
+        check_same_size(x, self, other);
+        return each(self, [&](size_t i) {
+          return call(x, r, k.with_tensor, {self[i], tensor_of(other, i)}, self[i].dtype());
+        });
+      });
     }
     ops::OpBuilder scalar = r.op(name + ".Scalar", [&r, k](Ctx& x, Values self, Scalar s) {
-                               check_not_empty(x, self);
-                               return each(self, [&](size_t i) {
-                                 return call(x, r, k.with_number, {self[i], s}, self[i].dtype());
-                               });
-                             }).elementwise();
+      check_not_empty(x, self);
+      return each(
+          self, [&](size_t i) { return call(x, r, k.with_number, {self[i], s}, self[i].dtype()); });
+    });
     if (k.name == std::string_view("pow")) {
       for (const double e : {-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0}) scalar.fold("exponent", e);
     }
     r.op(name + ".ScalarList", [&r, k](Ctx& x, Values self, std::vector<Scalar> s) {
-       check_scalar_list(x, self, s);
-       return each(self, [&](size_t i) {
-         return call(x, r, k.with_number, {self[i], s[i]}, self[i].dtype());
-       });
-     }).elementwise();
+      check_scalar_list(x, self, s);
+      return each(self, [&](size_t i) {
+        return call(x, r, k.with_number, {self[i], s[i]}, self[i].dtype());
+      });
+    });
   }
   const auto check_0d = [](Ctx& x, const Values& self, Value other) {
     check_not_empty(x, self);
@@ -183,31 +180,27 @@ void register_foreach_binary(Registry& r) {
             "scalar tensor expected to be 0 dim but it has ", other.rank(), " dimensions and ",
             other.numel(), " elements.");
   };
-  r.op("aten::_foreach_add.Tensor",
-       [&r, check_0d](Ctx& x, Values self, Value other, Scalar alpha) {
-         check_0d(x, self, other);
-         return each(self, [&](size_t i) {
-           return call(x, r, "aten::add.Tensor", {self[i], other, alpha}, self[i].dtype());
-         });
-       })
-      .fold("alpha", 1)
-      .elementwise();
+  r.op("aten::_foreach_add.Tensor", [&r, check_0d](Ctx& x, Values self, Value other, Scalar alpha) {
+     check_0d(x, self, other);
+     return each(self, [&](size_t i) {
+       return call(x, r, "aten::add.Tensor", {self[i], other, alpha}, self[i].dtype());
+     });
+   }).fold("alpha", 1);
   for (const char* name : {"mul", "div"}) {
-    r.op(std::string("aten::_foreach_") + name + ".Tensor", [&r, check_0d,
-                                                             one = std::string("aten::") + name +
-                                                                   ".Tensor"](Ctx& x, Values self,
-                                                                              Value other) {
-       check_0d(x, self, other);
-       return each(self,
-                   [&](size_t i) { return call(x, r, one, {self[i], other}, self[i].dtype()); });
-     }).elementwise();
+    r.op(std::string("aten::_foreach_") + name + ".Tensor",
+         [&r, check_0d, one = std::string("aten::") + name + ".Tensor"](Ctx& x, Values self,
+                                                                        Value other) {
+           check_0d(x, self, other);
+           return each(
+               self, [&](size_t i) { return call(x, r, one, {self[i], other}, self[i].dtype()); });
+         });
   }
   r.op("aten::_foreach_pow.ScalarAndTensor", [&r](Ctx& x, Scalar self, Values exponent) {
-     check_not_empty(x, exponent);
-     return each(exponent, [&](size_t i) {
-       return call(x, r, "aten::pow.Scalar", {self, exponent[i]}, exponent[i].dtype());
-     });
-   }).elementwise();
+    check_not_empty(x, exponent);
+    return each(exponent, [&](size_t i) {
+      return call(x, r, "aten::pow.Scalar", {self, exponent[i]}, exponent[i].dtype());
+    });
+  });
 }
 
 void register_foreach_ternary(Registry& r) {
@@ -221,34 +214,32 @@ void register_foreach_ternary(Registry& r) {
         return call(x, r, one, {self[i], t1[i], t2[i], value(i)}, self[i].dtype());
       });
     };
-    r.op(list + ".Scalar",
-         [apply](Ctx& x, Values self, Values tensor1, Values tensor2, Scalar value) {
-           return apply(x, self, tensor1, tensor2, [&](size_t) { return value; });
-         })
-        .fold("value", 1)
-        .elementwise();
-    r.op(list + ".ScalarList", [apply](Ctx& x, Values self, Values tensor1, Values tensor2,
-                                       std::vector<Scalar> s) {
-       check_scalar_list(x, self, s);
-       return apply(x, self, tensor1, tensor2, [&](size_t i) { return s[i]; });
-     }).elementwise();
+    r.op(list + ".Scalar", [apply](Ctx& x, Values self, Values tensor1, Values tensor2,
+                                   Scalar value) {
+       return apply(x, self, tensor1, tensor2, [&](size_t) { return value; });
+     }).fold("value", 1);
+    r.op(list + ".ScalarList",
+         [apply](Ctx& x, Values self, Values tensor1, Values tensor2, std::vector<Scalar> s) {
+           check_scalar_list(x, self, s);
+           return apply(x, self, tensor1, tensor2, [&](size_t i) { return s[i]; });
+         });
     // The factors lie in one tensor: they are multiplied in beforehand.
     r.op(list + ".Tensor", [&r, apply](Ctx& x, Values self, Values tensor1, Values tensor2,
                                        Value scalars) {
-       check_same_size(x, self, tensor1);
-       const auto n = static_cast<int64_t>(self.size());
-       x.check(scalars.rank() == 1, "Expected packed scalar Tensor to be of dimension 1. Got ",
-               scalars.rank(), " instead.");
-       x.check(scalars.dim(0) == n, "Expected length of scalars to match input of length ", n,
-               " but got ", scalars.dim(0), " instead.");
-       const Values scaled = each(tensor1, [&](size_t i) {
-         const auto k = static_cast<int64_t>(i);
-         const Value factor = x.b.reshape(x.b.slice_dim(scalars, 0, k, k + 1), {});
-         x.mark_wrapped(factor);
-         return call(x, r, "aten::mul.Tensor", {tensor1[i], factor}, tensor1[i].dtype());
-       });
-       return apply(x, self, scaled, tensor2, [](size_t) { return known(Number::of(int64_t{1})); });
-     }).elementwise();
+      check_same_size(x, self, tensor1);
+      const auto n = static_cast<int64_t>(self.size());
+      x.check(scalars.rank() == 1, "Expected packed scalar Tensor to be of dimension 1. Got ",
+              scalars.rank(), " instead.");
+      x.check(scalars.dim(0) == n, "Expected length of scalars to match input of length ", n,
+              " but got ", scalars.dim(0), " instead.");
+      const Values scaled = each(tensor1, [&](size_t i) {
+        const auto k = static_cast<int64_t>(i);
+        const Value factor = x.b.reshape(x.b.slice_dim(scalars, 0, k, k + 1), {});
+        x.mark_wrapped(factor);
+        return call(x, r, "aten::mul.Tensor", {tensor1[i], factor}, tensor1[i].dtype());
+      });
+      return apply(x, self, scaled, tensor2, [](size_t) { return known(Number::of(int64_t{1})); });
+    });
   }
   const auto lerp = [&r](Ctx& x, const Values& self, const Values& end, const char* one,
                          auto weight) {
@@ -258,17 +249,17 @@ void register_foreach_ternary(Registry& r) {
     });
   };
   r.op("aten::_foreach_lerp.List", [lerp](Ctx& x, Values self, Values tensors1, Values weights) {
-     check_same_size(x, self, weights);
-     return lerp(x, self, tensors1, "aten::lerp.Tensor", [&](size_t i) { return weights[i]; });
-   }).elementwise();
+    check_same_size(x, self, weights);
+    return lerp(x, self, tensors1, "aten::lerp.Tensor", [&](size_t i) { return weights[i]; });
+  });
   r.op("aten::_foreach_lerp.Scalar", [lerp](Ctx& x, Values self, Values tensors1, Scalar weight) {
-     return lerp(x, self, tensors1, "aten::lerp.Scalar", [&](size_t) { return weight; });
-   }).elementwise();
-  r.op("aten::_foreach_lerp.ScalarList", [lerp](Ctx& x, Values self, Values tensors1,
-                                                std::vector<Scalar> weight) {
-     check_scalar_list(x, self, weight);
-     return lerp(x, self, tensors1, "aten::lerp.Scalar", [&](size_t i) { return weight[i]; });
-   }).elementwise();
+    return lerp(x, self, tensors1, "aten::lerp.Scalar", [&](size_t) { return weight; });
+  });
+  r.op("aten::_foreach_lerp.ScalarList",
+       [lerp](Ctx& x, Values self, Values tensors1, std::vector<Scalar> weight) {
+         check_scalar_list(x, self, weight);
+         return lerp(x, self, tensors1, "aten::lerp.Scalar", [&](size_t i) { return weight[i]; });
+       });
 }
 
 void register_foreach_others(Registry& r) {
