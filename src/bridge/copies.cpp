@@ -1,4 +1,5 @@
 // Copies between host and device, between devices, between dtypes; reads of single numbers; clone.
+#include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
@@ -29,6 +30,7 @@ at::Tensor host_source(const at::Tensor& self, const at::Tensor& dst) {
 void host_to_device(const at::Tensor& self, const at::Tensor& dst) {
   const DType dtype = to_dtype(dst.scalar_type());
   if (dst.numel() == 0) return;
+  check_overlap(dst);
   // Laid out like the destination where that is dense, so that the write needs no program.
   at::Tensor source = self;
   at::Tensor target = dst;
@@ -80,6 +82,10 @@ void device_to_host(const at::Tensor& self, const at::Tensor& dst) {
 
 void device_to_device(const at::Tensor& self, const at::Tensor& dst) {
   if (dst.numel() == 0) return;
+  const bool same = self.is_alias_of(dst) && self.storage_offset() == dst.storage_offset() && self.sizes() == dst.sizes() &&
+                    self.strides() == dst.strides() && self.scalar_type() == dst.scalar_type();
+  if (same) return;
+  check_overlap(dst, self);
   RecorderLock lock;
   Runtime& r = Runtime::get();
   Device& to = r.device(dst.device().index());
@@ -169,17 +175,28 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format) {
   return guarded([&] {
     const c10::MemoryFormat f = format.value_or(c10::MemoryFormat::Preserve);
+    if (self.is_conj() || self.is_neg()) {
+      // The bit is a part of what the source says, not of the value it shares.
+      at::Tensor out = at::empty_like(self, f);
+      return out.copy_(self);
+    }
     RecorderLock lock;
     at::Tensor source = self;
     trace::OutputSpec spec;
-    if (f == c10::MemoryFormat::Preserve && !self.is_contiguous() && self.is_non_overlapping_and_dense()) {
-      std::vector<int64_t> order(static_cast<size_t>(self.dim()));
-      for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); });
-      source = self.permute(order);
+    if (f == c10::MemoryFormat::Preserve) {
+      // As empty_like: the strides of a dense source, else dense ones in the same order.
+      spec.strides = self.is_non_overlapping_and_dense() ? self.strides().vec()
+                                                         : at::infer_dense_strides(self.sizes(), self.strides());
+      if (!self.is_contiguous()) {
+        std::vector<int64_t> order(static_cast<size_t>(self.dim()));
+        for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          return spec.strides[static_cast<size_t>(a)] > spec.strides[static_cast<size_t>(b)];
+        });
+        source = self.permute(order);
+      }
       spec.row_major = false;
       spec.logical = trace::intern({to_dtype(self.scalar_type()), {self.sizes().begin(), self.sizes().end()}});
-      spec.strides = {self.strides().begin(), self.strides().end()};
     }
     if (f == c10::MemoryFormat::ChannelsLast || f == c10::MemoryFormat::ChannelsLast3d) {
       at::Tensor out = make_empty(self.sizes(), std::nullopt, self.scalar_type(), self.device().index());

@@ -1,6 +1,5 @@
 #include "bridge/kernel.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
 #include <ATen/core/ivalue.h>
 
@@ -383,7 +382,9 @@ bool is_input(const c10::Argument& a) {
 }
 
 Kernel::Kernel(const ops::OpDef& def, const c10::FunctionSchema& schema)
-    : def_(def), argument_count_(schema.arguments().size()) {
+    : def_(def),
+      fills_(schema.name() == "aten::zero_" || (schema.name() == "aten::fill_" && schema.overload_name() == "Scalar")),
+      argument_count_(schema.arguments().size()) {
   const auto& args = schema.arguments();
   for (size_t i = 0; i < args.size(); ++i) {
     const c10::Argument& a = args[i];
@@ -501,9 +502,12 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
           }
           resize_tensor(dst, sizes);
         }
-        TPU_CHECK(at::has_internal_overlap(dst.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
-                  "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                  "location. Please clone() the tensor before performing the operation.");
+        if (!fills_) check_overlap(dst);
+        if (def_.layout == ops::LayoutRule::kElementwise) {
+          for (const at::TensorBase* t : e.all) {
+            if (t->unsafeGetTensorImpl() != dst.unsafeGetTensorImpl()) check_overlap(dst, *t);
+          }
+        }
         write_value(dst, convert(std::move(v), to_dtype(to)));
       };
       for (size_t w : written_) {

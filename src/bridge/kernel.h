@@ -38,6 +38,7 @@ class Kernel final : public c10::OperatorKernel {
   std::vector<Return> returns_;
   int generator_ = -1;
   bool is_out_ = false;
+  const bool fills_;  // writes one number everywhere: the destination's elements may share memory
   size_t argument_count_;
 };
 

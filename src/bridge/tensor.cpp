@@ -1,6 +1,7 @@
 #include "bridge/tensor.h"
 
 #include <ATen/Context.h>
+#include <ATen/MemoryOverlap.h>
 #include <Python.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -298,6 +299,19 @@ void write_value(const at::TensorBase& t, ValuePtr v) {
   const ViewKey k = view_key(t, dtype, offset, base, &v);
   const ValuePtr inputs[] = {base, std::move(v)};
   s.value = record(d, k.key, inputs, {k.starts.data(), k.starts.size()});
+}
+
+void check_overlap(const at::TensorBase& dst) {
+  TPU_CHECK(at::has_internal_overlap(dst.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation.");
+}
+
+void check_overlap(const at::TensorBase& dst, const at::TensorBase& source) {
+  check_overlap(dst);
+  TPU_CHECK(at::get_overlap_status(dst.unsafeGetTensorImpl(), source.unsafeGetTensorImpl()) != at::MemOverlapStatus::Partial,
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
+            "location. Please clone() the tensor before performing the operation.");
 }
 
 void resize_storage(c10::StorageImpl& st, int64_t size_bytes) {

@@ -59,6 +59,9 @@ at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> st
 ValuePtr read_value(const at::TensorBase& t);
 // The tensor's elements replaced by `v` (the tensor's dtype, its sizes); records the write of a view.
 void write_value(const at::TensorBase& t, ValuePtr v);
+// As TensorIterator: throws when two elements of `dst` are one, or when `source` shares a part of its memory.
+void check_overlap(const at::TensorBase& dst);
+void check_overlap(const at::TensorBase& dst, const at::TensorBase& source);
 // Sizes changed to `sizes`, row-major, storage grown if need be (keeps strides when the sizes do not change).
 void resize_tensor(const at::TensorBase& t, c10::IntArrayRef sizes);
 // The storage's size; to zero drops the value.

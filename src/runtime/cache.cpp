@@ -155,6 +155,7 @@ std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowere
   pjrt::CompileOptions options;
   options.portable = portable;
   options.overrides = pjrt::parse_overrides(settings().get_string("xla_options"));
+  if (settings().get_string("compile_tier") == "fast") options = client_.fast_options(std::move(options));
   Hasher hasher;
   hasher.add(text).add(options.encode()).add(client_.identity());
   // Flags of the compiler that no option shows.

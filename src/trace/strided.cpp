@@ -226,10 +226,16 @@ Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor,
                  Dims sizes, std::vector<Scalar> starts) {
   const Cut c(std::move(factor), std::move(count), std::move(step), std::move(axis), std::move(sizes));
   const Value old = x.b.reshape(reinterpret(x, base, dtype), c.factor);
-  // The source in factor order: the walking dims transposed, the others of size 1.
+  // The source in factor order: the walking dims transposed, the others of size 1. Where positions share one
+  // element, which a fill may do, the first is taken.
   const Dims walking = c.walking();
   Dims compact, order(walking.size());
   for (int64_t d : walking) compact.push_back(c.sizes[static_cast<size_t>(d)]);
+  Dims first = c.sizes;
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (c.axis[i] < 0) first[i] = 1;
+  }
+  if (first != c.sizes) source = x.b.slice(source, Dims(first.size(), 0), first, Dims(first.size(), 1));
   Value v = x.b.reshape(source, compact);
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {

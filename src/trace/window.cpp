@@ -37,8 +37,6 @@ void Window::start() { epoch_ = next_epoch.fetch_add(1, std::memory_order_relaxe
 
 int32_t Window::reference(const ValuePtr& v) {
   if (v->epoch == epoch_) return v->state == Value::State::kPending ? ~v->index : v->index;
-  TPU_CHECK(v->state == Value::State::kReady, ErrorKind::kInternal,
-            "a window was given a value of another window");
   v->epoch = epoch_;
   v->index = static_cast<int32_t>(parameters_.size());
   parameters_.push_back(v);
@@ -47,6 +45,10 @@ int32_t Window::reference(const ValuePtr& v) {
 
 void Window::record(const Instance& inst, std::span<const ValuePtr> inputs, std::span<const ops::Number> numbers,
                     RandomState random, Location location, ValuePtr* outputs) {
+  for (const ValuePtr& v : inputs) {
+    TPU_CHECK(v->epoch == epoch_ || v->state == Value::State::kReady, ErrorKind::kInternal,
+              "a window was given a value of another window");
+  }
   Node n;
   n.inst = &inst;
   n.first_input = static_cast<uint32_t>(inputs_.size());
