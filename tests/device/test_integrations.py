@@ -235,10 +235,16 @@ def test_autocast_in_compiled_and_scripted_code():
 
     x = torch.ones(2, 2, device="tpu")
     assert torch.compile(f, backend="tpu", fullgraph=True)(x, x).dtype == torch.bfloat16
+
+    # TorchScript knows autocast for the CPU and for CUDA only; it must still find the class.
+    def g(a, b):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return a @ b
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        scripted = torch.jit.script(f)
-    assert scripted(x, x).dtype == torch.bfloat16
+        scripted = torch.jit.script(g)
+    assert scripted(x.cpu(), x.cpu()).dtype == torch.bfloat16
 
 
 def test_autocast_follows_the_lists():

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from helpers import exact
+from helpers import exact, run_python
 
 MEGA = 2**20
 
@@ -101,17 +101,44 @@ def test_empty_cache_keeps_live_tensors():
     exact(x, torch.arange(10.0))
 
 
-@pytest.mark.parametrize("bytes_", [2**50, 2**62])
-def test_out_of_memory(mode, bytes_):
+def test_out_of_memory(mode):
     kept = torch.arange(4.0, device="tpu")
+    total = torch.tpu.get_device_properties().total_memory
     before = torch.tpu.memory_stats()["num_ooms"]
     with pytest.raises(torch.OutOfMemoryError) as error:
-        torch.zeros(bytes_, dtype=torch.uint8, device="tpu").sum().item()
+        torch.zeros(2 * total, dtype=torch.uint8, device="tpu").sum().item()
     text = str(error.value)
-    assert "iB" in text and "free" in text, text
+    for part in (f"{2 * total / 2**30:.1f} GiB", f"of {total / 2**30:.1f} GiB", "free", "largest"):
+        assert part in text, (part, text)
     assert isinstance(error.value, torch.tpu.OutOfMemoryError)
     assert torch.tpu.memory_stats()["num_ooms"] == before + 1
     exact(kept + 1, torch.arange(4.0) + 1)
+
+
+def test_out_of_memory_names_the_line(tmp_path):
+    script = tmp_path / "user_script.py"
+    script.write_text("""import torch
+torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE
+x = torch.zeros(4096, 1024, device="tpu")
+x.sum().item()
+try:
+    y = x.repeat(8, 1)
+    z = y + 1
+    y.cpu()
+except torch.OutOfMemoryError as error:
+    print(error)
+print(x.sum().item())
+""")
+    out = run_python(f"import runpy; runpy.run_path({str(script)!r})", TORCH_TPU_MEMORY_LIMIT="64M")
+    assert out.endswith("0.0\n") and "user_script.py:8" in out and "MiB" in out, out
+
+
+@pytest.mark.parametrize("size", [2**50, 2**62])
+def test_sizes_beyond_any_memory(size):
+    with pytest.raises(torch.OutOfMemoryError, match=str(size)):
+        torch.empty(size, dtype=torch.uint8, device="tpu")
+    with pytest.raises(RuntimeError):
+        torch.empty(2**62, 2**62, device="tpu")
 
 
 def test_pinned_memory_is_counted():
