@@ -106,12 +106,11 @@ def test_out_of_memory(mode):
     total = torch.tpu.get_device_properties().total_memory
     before = torch.tpu.memory_stats()["num_ooms"]
     with pytest.raises(torch.OutOfMemoryError) as error:
-        x = torch.zeros(2 * total, dtype=torch.uint8, device="tpu")
-        torch.tpu.synchronize()
+        live = [torch.zeros(2 * total, dtype=torch.uint8, device="tpu")]
+        torch.tpu.synchronize(live[0].device)
     text = str(error.value)
     for part in (f"{2 * total / 2**30:.1f} GiB", f"of {total / 2**30:.1f} GiB", "free", "largest"):
         assert part in text, (part, text)
-    x = None
     assert isinstance(error.value, torch.tpu.OutOfMemoryError)
     assert torch.tpu.memory_stats()["num_ooms"] == before + 1
     exact(kept + 1, torch.arange(4.0) + 1)
