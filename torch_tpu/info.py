@@ -12,7 +12,7 @@ from torch_tpu.memory import _bytes
 
 
 def _section(title: str, rows: Iterable[tuple[str, object]]) -> list[str]:
-    return ["", title, *(f"  {name:24} {value}" for name, value in rows)]
+    return ["", title, *(f"  {name:30} {value}" for name, value in rows)]
 
 
 def _devices() -> Iterable[tuple[str, object]]:
