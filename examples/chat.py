@@ -30,8 +30,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument(
         "--cache", default="static", choices=["static", "dynamic"],
-        help="keys and values in tensors of a fixed size (compiles once), or growing",
+        help="keep keys and values in tensors of a fixed size, or in growing ones",
     )  # fmt: skip
+    parser.add_argument(
+        "--compile", action="store_true", help="let generate() use torch.compile, where it would"
+    )
     parser.add_argument(
         "--compare-cpu", action="store_true", help="fail unless the CPU gives the same tokens"
     )
@@ -87,13 +90,14 @@ def answer(model, tokenizer, messages: list[dict[str, str]], args, streamer=None
         padding=True,
         tokenizer_kwargs={"pad_to_multiple_of": 64, "padding_side": "left"},
     ).to(model.device)
-    kwargs = {} if args.cache == "dynamic" else {"cache_implementation": args.cache}
+    static = {} if args.cache == "dynamic" else {"cache_implementation": args.cache}
     output = model.generate(
         **inputs,
         max_new_tokens=args.max_new_tokens,
         do_sample=False,
         streamer=streamer,
-        **kwargs,
+        disable_compile=not args.compile,
+        **static,
     )
     return output[0, inputs["input_ids"].shape[1] :].tolist()
 
