@@ -225,38 +225,23 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
 
 py::dict storage_info(const at::Tensor& t) {
   const trace::Place p = bridge::slot_of(*t.storage().unsafeGetStorageImpl());
-  RecorderLock lock;
+  trace::ValuePtr v;
+  int64_t size_bytes = 0;
+  const char* state = "empty";
+  {
+    // The GIL is given up in here: no Python object may be touched.
+    RecorderLock lock;
+    v = p.slot->value;
+    size_bytes = p.slot->size_bytes;
+    static const char* kStates[] = {"deferred", "ready", "failed"};
+    if (v) state = kStates[static_cast<int>(v->state)];
+  }
   py::dict d;
-  const trace::ValuePtr v = p.slot->value;
-  py::gil_scoped_acquire gil;
   d["slot"] = p.slot->number;
-  d["size_bytes"] = p.slot->size_bytes;
-  static const char* kStates[] = {"deferred", "ready", "failed"};
-  d["state"] = v ? kStates[static_cast<int>(v->state)] : "empty";
+  d["size_bytes"] = size_bytes;
+  d["state"] = state;
   d["base"] = v ? hlo::to_string(*v->type) : "";
   return d;
-}
-
-// What `t.data = data` does, without torch's check that both lie on one kind of device. False, and
-// no change, for tensors that are more than sizes, strides and a storage: those cannot take over
-// each other's fields.
-bool set_data(const at::Tensor& t, const at::Tensor& data) {
-  auto plain = [](const at::Tensor& x) {
-    return typeid(*x.unsafeGetTensorImpl()) == typeid(at::TensorImpl) &&
-           x.layout() == at::kStrided && !x.key_set().has(c10::DispatchKey::Python);
-  };
-  if (!plain(t) || !plain(data)) return false;
-  if (auto* meta = torch::autograd::impl::get_autograd_meta(t)) {
-    // The gradient accumulator remembers dtype and device of what it was made for.
-    std::lock_guard lock(meta->mutex_);
-    const auto accumulator = meta->grad_accumulator_.lock();
-    if (accumulator && (accumulator->input_metadata(0).device() != data.device() ||
-                        !data.options().type_equal(t.options()))) {
-      meta->grad_accumulator_.reset();
-    }
-  }
-  t.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
-  return true;
 }
 
 py::object module_callback;
