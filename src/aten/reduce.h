@@ -22,6 +22,10 @@ std::array<ops::Value, 2> moments(ops::Context& x, ops::Value v, const ops::Dims
 ops::Value p_norm(ops::Context& x, ops::Value v, const ops::Scalar& p, const ops::Dims& axes,
                   bool keepdim, bool root = true);
 
+// The type in which n integers of type `from` are summed exactly for a sum of type `to`: int32,
+// native everywhere, instead of int64 where it cannot overflow.
+ops::DType exact_sum_type(ops::DType from, ops::DType to, int64_t n);
+
 // Elements that one result is made of.
 int64_t reduced_count(ops::Value v, const ops::Dims& axes);
 

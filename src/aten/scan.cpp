@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "aten/all.h"
+#include "aten/reduce.h"
 
 namespace tpu::aten {
 
@@ -118,7 +119,9 @@ Value cumulative_of(Context& x, const char* kernel, Value self, int64_t dim, Opt
   const DType t = dtype.value_or(x.sum_type(self.dtype()));
   const int64_t d = x.axis(dim, self);
   check_number(x, kernel, t);
-  const Value v = x.to_compute(x.convert(self, t));
+  const int64_t n = self.rank() == 0 ? 1 : self.dim(d);
+  const DType in = op == Op::kAdd ? exact_sum_type(self.dtype(), t, n) : t;
+  const Value v = x.to_compute(x.convert(self, in));
   return x.convert(cumulative(x, v, d, op), t);
 }
 
@@ -174,7 +177,11 @@ Value log_cumulative_sum_exp(Context& x, Value self, int64_t dim) {
 Value cumulative(Context& x, Value v, int64_t dim, Op op) {
   if (v.rank() == 0 || v.numel() == 0 || v.dim(dim) == 1) return v;
   const Value identity = identity_of(x, op, v.dtype());
-  if (!x.on_cpu_plugin()) return trailing_windows(x, v, dim, identity, v.dim(dim), op);
+  // A TPU's compiler splits a window over everything by itself, but takes minutes where an element
+  // is two words.
+  if (!x.on_cpu_plugin() && hlo::size_bytes(v.dtype()) <= 4) {
+    return trailing_windows(x, v, dim, identity, v.dim(dim), op);
+  }
   return cumulative_in_blocks(x, v, dim, identity, op);
 }
 

@@ -6,8 +6,8 @@
 
 namespace tpu::aten {
 
-// op: kAdd, kMultiply, kMaximum or kMinimum (NaN propagates), in v's own type. O(n): a window
-// reduction on the TPU, whose compiler splits it; windows over blocks elsewhere.
+// op: kAdd, kMultiply, kMaximum or kMinimum (NaN propagates), in v's own type. O(n): windows over
+// blocks of blocks; on a TPU one window over everything, which its compiler splits.
 ops::Value cumulative(ops::Context& x, ops::Value v, int64_t dim, ops::Op op);
 
 // Any associative `combine` with a rank-0 `identity`; O(n) work in O(sqrt n) steps of a loop.

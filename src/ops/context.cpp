@@ -65,8 +65,11 @@ Value Context::convert(Value v, DType t) {
   if (hlo::is_bool(t)) return b.compare(Cmp::kNe, v, b.splat(v.type(), 0));
   if (hlo::is_float(from) && hlo::is_integer(t)) return float_to_integer(b, v, t);
   // PyTorch rounds to float32 first.
-  if (is_narrow_float(t) && hlo::compute_type(from) != DType::kF32) {
-    return b.convert(b.convert(v, DType::kF32), t);
+  if (is_narrow_float(t) && hlo::compute_type(from) != DType::kF32) v = b.convert(v, DType::kF32);
+  if (t == DType::kF8E4M3FN &&
+      hlo::float_max(v.dtype()) > hlo::float_max(t)) {  // saturates, inf too
+    const double largest = hlo::float_max(t);
+    v = b.clamp(b.constant(v.dtype(), -largest), v, b.constant(v.dtype(), largest));
   }
   return b.convert(v, t);
 }
@@ -132,6 +135,7 @@ Value Context::scalar(const Number& n, DType t) {
   check(n.imag == 0, "value cannot be converted to type ", scalar_type_name(t),
         " without overflow: it has an imaginary part");
   if (hlo::is_integer(t)) return b.constant(t, n.to_int());
+  if (hlo::is_float8(t)) return convert(scalar(n, DType::kF32), t);
   return n.is_integral() ? b.constant(t, n.i) : b.constant(t, n.d);
 }
 
@@ -357,7 +361,7 @@ Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) 
                     b.convert(worst, DType::kI64),
                     cat("index {} is out of bounds for dimension ", dim, " with size ", size));
   }
-  if (size <= kInt32Max) index = b.convert(index, DType::kI32);  // of a good index nothing is lost
+  index = b.convert(index, size <= kInt32Max ? DType::kI32 : DType::kI64);  // keeps a good index
   const auto splat = [&](int64_t v) { return b.splat(index.type(), v); };
   if (wrap) {
     index = b.select(b.compare(Cmp::kLt, index, splat(0)), b.add(index, splat(size)), index);

@@ -24,7 +24,8 @@ class Host {
   // Rank-0 value of scalar operand `operand`, as `dtype`: one of bool, int32, int64, float32,
   // float64; for a number of kind kComplex, one of complex64, complex128.
   virtual Value scalar(hlo::Builder& b, int32_t operand, DType dtype) = 0;
-  // ui64[2]: {seed, offset + counter}. `count` is how many 32-bit draws follow.
+  // ui64[2]: {seed, offset}. `count` is how many 32-bit draws follow; they use count / 4 (rounded
+  // up) consecutive offsets, which no other draw may use.
   virtual Value random_state(hlo::Builder& b, int64_t count) = 0;
   // `violated`: rank-0 bool. Reported at the next sync with the text; `value` (rank-0 int64) goes
   // with it.
