@@ -25,6 +25,50 @@ std::string_view cpp_type_name(DType t) {
 
 namespace {
 
+// v without the dims `drop` (of size 1), and `dims` as they are numbered then.
+Value drop_dims(Ctx& x, Value v, const Dims& drop, std::initializer_list<Dims*> dims) {
+  Dims kept, number(at(v.rank()), -1);
+  for (int64_t i = 0; i < v.rank(); ++i) {
+    if (std::find(drop.begin(), drop.end(), i) != drop.end()) continue;
+    number[at(i)] = static_cast<int64_t>(kept.size());
+    kept.push_back(v.dim(i));
+  }
+  for (Dims* list : dims) {
+    Dims renumbered;
+    for (const int64_t i : *list) {
+      if (number[at(i)] >= 0) renumbered.push_back(number[at(i)]);
+    }
+    *list = renumbered;
+  }
+  return x.b.reshape(v, kept);
+}
+
+}  // namespace
+
+Value wide_dot(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d) {
+  const DType t = lhs.dtype();
+  if (!is_narrow(t) || t != rhs.dtype()) return x.dot(lhs, rhs, d);
+  const auto p = t == DType::kF16 ? x.precision() : hlo::Precision::kDefault;
+  // XLA's CPU dot has no kernel for a transposed bf16 operand under a batch of one: such dims go.
+  Dims drop_left, drop_right, result;
+  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
+    result.push_back(lhs.dim(d.lhs_batch[i]));
+    if (result.back() != 1) continue;
+    drop_left.push_back(d.lhs_batch[i]);
+    drop_right.push_back(d.rhs_batch[i]);
+  }
+  if (drop_left.empty()) return x.b.dot_general(lhs, rhs, d, p, DType::kF32);
+  hlo::DotDims few = d;
+  lhs = drop_dims(x, lhs, drop_left, {&few.lhs_batch, &few.lhs_contract});
+  rhs = drop_dims(x, rhs, drop_right, {&few.rhs_batch, &few.rhs_contract});
+  const Value r = x.b.dot_general(lhs, rhs, few, p, DType::kF32);
+  result.insert(result.end(), r.dims().begin() + static_cast<int64_t>(few.lhs_batch.size()),
+                r.dims().end());
+  return x.b.reshape(r, result);
+}
+
+namespace {
+
 using ops::scalar_type_name;
 
 void check_not_bool(Ctx& x, Value v, const char* kernel) {

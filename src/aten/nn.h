@@ -25,11 +25,7 @@ inline size_t at(int64_t i) { return static_cast<size_t>(i); }
 inline bool is_narrow(DType t) { return hlo::is_float(t) && hlo::compute_type(t) != t; }
 
 // Context::dot, but f16 and bf16 operands give their f32 sums: the caller rounds once at its end.
-inline Value wide_dot(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d) {
-  if (!is_narrow(lhs.dtype()) || lhs.dtype() != rhs.dtype()) return x.dot(lhs, rhs, d);
-  const auto p = lhs.dtype() == DType::kF16 ? x.precision() : hlo::Precision::kDefault;
-  return x.b.dot_general(lhs, rhs, d, p, DType::kF32);
-}
+Value wide_dot(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d);
 
 // [batch..., m, k] by [batch..., k, n], or by [batch..., n, k] when `transposed`.
 inline Value wide_matmul(Ctx& x, Value lhs, Value rhs, bool transposed = false) {
