@@ -1,5 +1,5 @@
-// Sequences and the identity. Sizes are constants; start, end and step are run-time numbers wherever
-// the size does not follow from them.
+// Sequences and the identity. Sizes are constants; start, end and step are run-time numbers
+// wherever the size does not follow from them.
 #include <cmath>
 #include <limits>
 
@@ -26,22 +26,24 @@ Value sequence(Context& x, int64_t n, Value start, Value step, DType result) {
   const DType t = start.dtype();
   const Dims d{n};
   if (n == 0) return x.zeros({result, d});
-  const Value i = hlo::is_complex(t) ? x.convert(x.b.iota({hlo::real_type(t), d}, 0), t)
-                                     : x.b.iota({t, d}, 0);
+  const Value i =
+      hlo::is_complex(t) ? x.convert(x.b.iota({hlo::real_type(t), d}, 0), t) : x.b.iota({t, d}, 0);
   return x.convert(x.b.add(x.broadcast(start, d), x.b.mul(i, x.broadcast(step, d))), result);
 }
 
-// The type sequences of `t` are computed in. Integers narrower than 32 bits would overflow on the way.
+// The type sequences of `t` are computed in. Integers narrower than 32 bits would overflow on the
+// way.
 DType sequence_type(DType t) {
   if (!hlo::is_integer(t)) return hlo::compute_type(t);
   return hlo::size_bytes(t) == 8 ? DType::kI64 : DType::kI32;
 }
 
 // Number of elements of arange (the end is left out) and range (it belongs to it).
-int64_t sequence_size(Context& x, const Number& start, const Number& end, const Number& step, DType t,
-                      bool with_end) {
+int64_t sequence_size(Context& x, const Number& start, const Number& end, const Number& step,
+                      DType t, bool with_end) {
   x.check(step.d != 0, "step must be nonzero");
-  x.check(std::isfinite(start.d) && std::isfinite(end.d), "unsupported range: ", start.d, " -> ", end.d);
+  x.check(std::isfinite(start.d) && std::isfinite(end.d), "unsupported range: ", start.d, " -> ",
+          end.d);
   x.check((step.d > 0 && end.d >= start.d) || (step.d < 0 && end.d <= start.d),
           "upper bound and lower bound inconsistent with step sign");
   double steps = (end.d - start.d) / step.d;
@@ -63,15 +65,16 @@ Value arange(Context& x, int64_t n, const N& start, const N& step, DType dtype) 
   return sequence(x, n, x.scalar(start, t), x.scalar(step, t), dtype);
 }
 
-// Evenly spaced from both ends, so that the last element is `end` itself. Integers: steps are computed
-// in float64 and truncated.
+// Evenly spaced from both ends, so that the last element is `end` itself. Integers: steps are
+// computed in float64 and truncated.
 Value linspace(Context& x, Value start, Value end, int64_t n, DType result) {
   const DType t = start.dtype();
   const Type type{t, {n}};
   if (n == 0) return x.zeros({result, type.dims});
   if (n == 1) return x.convert(x.b.reshape(start, {1}), result);
   const Value gap = x.b.sub(end, start);
-  const Value step = x.broadcast(x.b.div(gap, x.constant(t, static_cast<double>(n - 1))), type.dims);
+  const Value step =
+      x.broadcast(x.b.div(gap, x.constant(t, static_cast<double>(n - 1))), type.dims);
   const Value place = x.b.iota({position_type(n), type.dims}, 0);
   const auto number = [&](Value v) { return x.convert(v, t); };
   const Value from_start = x.b.add(x.broadcast(start, type.dims), x.b.mul(step, number(place)));
@@ -83,9 +86,11 @@ Value linspace(Context& x, Value start, Value end, int64_t n, DType result) {
 
 DType spacing_type(DType t) { return hlo::is_integral(t) ? DType::kF64 : hlo::compute_type(t); }
 
-// The ends of linspace and logspace are numbers or 0-d tensors; of integer results they are truncated.
+// The ends of linspace and logspace are numbers or 0-d tensors; of integer results they are
+// truncated.
 Value end_value(Context& x, const Scalar& s, DType t) {
-  return hlo::is_integer(t) ? x.convert(x.scalar(s, t), spacing_type(t)) : x.scalar(s, spacing_type(t));
+  return hlo::is_integer(t) ? x.convert(x.scalar(s, t), spacing_type(t))
+                            : x.scalar(s, spacing_type(t));
 }
 Value end_value(Context& x, Value v, DType t) {
   if (hlo::is_integer(t)) v = x.convert(v, t);
@@ -118,26 +123,27 @@ Value logspace_op(Context& x, const S& start, const E& end, int64_t steps, doubl
 template <class S, class E>
 DType checked_type(Context& x, const char* name, const S& start, const E& end, Opt<DType> dtype) {
   x.check(end_rank(start) == 0 && end_rank(end) == 0, name,
-          " only supports 0-dimensional start and end tensors, but got start with ", end_rank(start),
-          " dimension(s) and end with ", end_rank(end), " dimension(s).");
+          " only supports 0-dimensional start and end tensors, but got start with ",
+          end_rank(start), " dimension(s) and end with ", end_rank(end), " dimension(s).");
   if (!is_complex_end(start) && !is_complex_end(end)) return dtype.value_or(x.default_dtype());
   const DType c = hlo::complex_type(x.default_dtype());
-  x.check(!dtype || hlo::is_complex(*dtype), "torch.", name, "(): inferred dtype ", scalar_type_name(c),
-          " can't be safely cast to passed dtype ", scalar_type_name(dtype.value_or(c)));
+  x.check(!dtype || hlo::is_complex(*dtype), "torch.", name, "(): inferred dtype ",
+          scalar_type_name(c), " can't be safely cast to passed dtype ",
+          scalar_type_name(dtype.value_or(c)));
   return dtype.value_or(c);
 }
 
 // With a tensor as an end: the generic form would read its value, which waits for the device.
 template <class S, class E>
 void register_spacing(ops::Registry& r, const std::string& overload) {
-  r.op("aten::linspace." + overload, [](Context& x, S start, E end, int64_t steps, Opt<DType> dtype) {
-    return linspace_op(x, start, end, steps, checked_type(x, "linspace", start, end, dtype));
-  });
-  r.op("aten::logspace." + overload,
-       [](Context& x, S start, E end, int64_t steps, double base, Opt<DType> dtype) {
-         return logspace_op(x, start, end, steps, base,
-                            checked_type(x, "logspace", start, end, dtype));
+  r.op("aten::linspace." + overload,
+       [](Context& x, S start, E end, int64_t steps, Opt<DType> dtype) {
+         return linspace_op(x, start, end, steps, checked_type(x, "linspace", start, end, dtype));
        });
+  r.op("aten::logspace." + overload, [](Context& x, S start, E end, int64_t steps, double base,
+                                        Opt<DType> dtype) {
+    return logspace_op(x, start, end, steps, base, checked_type(x, "logspace", start, end, dtype));
+  });
 }
 
 Value identity_matrix(Context& x, int64_t n, int64_t m, DType t) {
@@ -151,11 +157,13 @@ Value identity_matrix(Context& x, int64_t n, int64_t m, DType t) {
 
 void register_create(ops::Registry& r) {
   // (int size, Scalar start, Scalar step, ScalarType dtype) -> Tensor: arange and range whose size
-  // somebody else computed. With run-time numbers, so that arange(n, n + 1) in a loop compiles once.
+  // somebody else computed. With run-time numbers, so that arange(n, n + 1) in a loop compiles
+  // once.
   r.op("tpu::arange", [](Context& x, int64_t size, Scalar start, Scalar step, DType dtype) {
     return arange(x, size, start, step, dtype);
   });
-  r.out_op("aten::arange.start_out", [](Context& x, Type out, Number start, Number end, Number step) {
+  r.out_op("aten::arange.start_out", [](Context& x, Type out, Number start, Number end,
+                                        Number step) {
     return arange(x, sequence_size(x, start, end, step, out.dtype, false), start, step, out.dtype);
   });
   r.out_op("aten::range.out", [](Context& x, Type out, Number start, Number end, Number step) {
@@ -171,9 +179,8 @@ void register_create(ops::Registry& r) {
   register_spacing<Scalar, Value>(r, "Scalar_Tensor");
   register_spacing<Value, Scalar>(r, "Tensor_Scalar");
   register_spacing<Value, Value>(r, "Tensor_Tensor");
-  r.out_op("aten::eye.out", [](Context& x, Type out, int64_t n) {
-    return identity_matrix(x, n, n, out.dtype);
-  });
+  r.out_op("aten::eye.out",
+           [](Context& x, Type out, int64_t n) { return identity_matrix(x, n, n, out.dtype); });
   r.out_op("aten::eye.m_out", [](Context& x, Type out, int64_t n, int64_t m) {
     return identity_matrix(x, n, m, out.dtype);
   });

@@ -2,8 +2,8 @@
 //
 // A rejection loop runs until every element has been accepted; it carries the state of its own
 // generator. Sources: Hörmann, "The transformed rejection method for generating Poisson random
-// variables" (1993) and "The generation of binomial random variates" (1993); Marsaglia and Tsang, "A
-// simple method for generating gamma variables" (2000). Derivatives are implicit ones: with the
+// variables" (1993) and "The generation of binomial random variates" (1993); Marsaglia and Tsang,
+// "A simple method for generating gamma variables" (2000). Derivatives are implicit ones: with the
 // distribution function F and the density f, dx/da = -(dF/da) / f.
 #include <cmath>
 #include <functional>
@@ -82,8 +82,10 @@ std::pair<Value, std::vector<Real>> draw(Context& x, Value state, int64_t count,
                                                  {wide ? DType::kU64 : DType::kU32, dims});
   const int bits = wide ? 52 : 23;
   const Value top = x.b.binary(Op::kShiftRightLogical, raw, x.like(raw, (wide ? 64 : 32) - bits));
-  const Value whole = x.b.convert(x.b.bitcast_convert(top, {wide ? DType::kI64 : DType::kI32, dims}), t);
-  const Value u = x.b.mul(x.b.add(whole, x.like(whole, 0.5)), x.like(whole, std::ldexp(1.0, -bits)));
+  const Value whole =
+      x.b.convert(x.b.bitcast_convert(top, {wide ? DType::kI64 : DType::kI32, dims}), t);
+  const Value u =
+      x.b.mul(x.b.add(whole, x.like(whole, 0.5)), x.like(whole, std::ldexp(1.0, -bits)));
   std::vector<Real> out;
   for (int64_t i = 0; i < count; ++i) {
     out.push_back({&x, x.b.reshape(x.b.slice_dim(u, 0, i, i + 1), like.dims())});
@@ -96,7 +98,8 @@ struct Proposal {
   Bool accepted;
 };
 
-// Repeats `propose` with fresh uniform numbers until every element is accepted or was `done` at once.
+// Repeats `propose` with fresh uniform numbers until every element is accepted or was `done` at
+// once.
 Real reject(Context& x, Bool done, Real initial, int64_t uniforms,
             const std::function<Proposal(const std::vector<Real>&)>& propose) {
   const Value state = x.random_bits(DType::kU64, {2});
@@ -219,26 +222,31 @@ Value poisson(Context& x, Value self) {
 
 Value binomial(Context& x, Value count, Value prob) {
   const DType t = count.dtype();
-  x.check(hlo::is_float(t), "binomial only supports floating-point dtypes for count, got: ",
-          scalar_type_name(t));
-  x.check(hlo::is_float(prob.dtype()), "binomial only supports floating-point dtypes for prob, got: ",
+  x.check(hlo::is_float(t),
+          "binomial only supports floating-point dtypes for count, got: ", scalar_type_name(t));
+  x.check(hlo::is_float(prob.dtype()),
+          "binomial only supports floating-point dtypes for prob, got: ",
           scalar_type_name(prob.dtype()));
   x.check(t == prob.dtype(), "Found dtype ", scalar_type_name(prob.dtype()), " but expected ",
           scalar_type_name(t));
   const Dims dims = x.broadcast_dims({count.dims(), prob.dims()});
   if (hlo::product(dims) == 0) return x.zeros({t, dims});
-  const Real n{&x, x.broadcast(x.to_compute(count), dims)}, p{&x, x.broadcast(x.to_compute(prob), dims)};
+  const Real n{&x, x.broadcast(x.to_compute(count), dims)},
+      p{&x, x.broadcast(x.to_compute(prob), dims)};
   const Bool flip = p > 0.5;
   const Real less = select(flip, 1 - p, p);
   const Bool none = ~(n > 0.0) | ~(p > 0.0), every = (p >= 1.0) | ~is_finite(n);
   const Bool trivial = none | every;
   const Bool large = (n * less >= 10.0) & ~trivial, small = ~large & ~trivial;
-  const Real a = binomial_small(x, ~small, select(small, n, splat(n, 1)), select(small, less, splat(p, 0.5)));
-  const Real b = binomial_large(x, ~large, select(large, n, splat(n, 40)), select(large, less, splat(p, 0.5)));
+  const Real a =
+      binomial_small(x, ~small, select(small, n, splat(n, 1)), select(small, less, splat(p, 0.5)));
+  const Real b =
+      binomial_large(x, ~large, select(large, n, splat(n, 40)), select(large, less, splat(p, 0.5)));
   const Real drawn = min(select(large, b, a), n);
   const Real r = select(flip, n - drawn, drawn);
   const Real edge = select(every & (n > 0.0), n, splat(n, 0));
-  const Real result = select(is_nan(n) | is_nan(p), splat(n, std::nan("")), select(trivial, edge, r));
+  const Real result =
+      select(is_nan(n) | is_nan(p), splat(n, std::nan("")), select(trivial, edge, r));
   return x.convert(result.v, t);
 }
 
@@ -249,21 +257,24 @@ Real log_gamma_sample(Context& x, Real shape) {
   const Bool boost = shape < 1.0;
   const Real used = select(boost, shape + 1, shape);
   const Real d = used - 1 / 3.0, c = 1 / sqrt(9 * d);
-  const Real sample = reject(x, ~(shape > 0.0), splat(shape, 0), 3, [=](const std::vector<Real>& u) {
-    const Real angle = 2 * std::numbers::pi * u[1];
-    const Real n = sqrt(-2 * log(u[0])) * unary(Op::kCosine, angle);
-    const Real root = 1 + c * n, v = root * root * root;
-    const Real safe = select(root > 0.0, v, splat(v, 1));
-    const Bool good = log(u[2]) < 0.5 * n * n + d * (1 - safe + log(safe));
-    return Proposal{log(d * safe), (root > 0.0) & good};
-  });
+  const Real sample =
+      reject(x, ~(shape > 0.0), splat(shape, 0), 3, [=](const std::vector<Real>& u) {
+        const Real angle = 2 * std::numbers::pi * u[1];
+        const Real n = sqrt(-2 * log(u[0])) * unary(Op::kCosine, angle);
+        const Real root = 1 + c * n, v = root * root * root;
+        const Real safe = select(root > 0.0, v, splat(v, 1));
+        const Bool good = log(u[2]) < 0.5 * n * n + d * (1 - safe + log(safe));
+        return Proposal{log(d * safe), (root > 0.0) & good};
+      });
   const Value state = x.random_bits(DType::kU64, {2});
   const Real u = draw(x, state, 1, shape.v).second[0];
   const Real scaled = select(boost, sample + log(u) / shape, sample);
   return select(shape > 0.0, scaled, splat(shape, -std::numeric_limits<double>::infinity()));
 }
 
-double smallest_normal(DType t) { return t == DType::kF64 ? 2.2250738585072014e-308 : 1.17549435e-38; }
+double smallest_normal(DType t) {
+  return t == DType::kF64 ? 2.2250738585072014e-308 : 1.17549435e-38;
+}
 
 void check_wide_float(Context& x, const char* name, DType t) {
   x.check_supported(t == DType::kF32 || t == DType::kF64, "\"", name, "\" not implemented for '",
@@ -296,22 +307,25 @@ Value sample_dirichlet(Context& x, Value self) {
 constexpr int64_t kMaxTerms = 5000;
 
 // Runs `step` on `state` until its second result says that all elements have converged.
-std::vector<Real> iterate(Context& x, const std::vector<Real>& initial,
-                          const std::function<std::pair<std::vector<Real>, Bool>(const std::vector<Real>&, Real)>& step) {
+std::vector<Real> iterate(
+    Context& x, const std::vector<Real>& initial,
+    const std::function<std::pair<std::vector<Real>, Bool>(const std::vector<Real>&, Real)>& step) {
   Values state{x.constant(DType::kI32, 0), x.constant(DType::kBool, 0)};
   for (const Real& r : initial) state.push_back(r.v);
   const Value like = state[2];
   const Values end = x.b.while_loop(
       state,
       [&](const Values& a) {
-        return Values{x.b.logical_and(x.b.compare(Cmp::kLt, a[0], x.constant(DType::kI32, kMaxTerms)),
-                                      x.b.logical_not(a[1]))};
+        return Values{
+            x.b.logical_and(x.b.compare(Cmp::kLt, a[0], x.constant(DType::kI32, kMaxTerms)),
+                            x.b.logical_not(a[1]))};
       },
       [&](const Values& a) {
         const Value n = x.b.add(a[0], x.constant(DType::kI32, 1));
         std::vector<Real> now;
         for (size_t i = 2; i < a.size(); ++i) now.push_back({&x, a[i]});
-        const auto [next, done] = step(now, {&x, x.broadcast(x.b.convert(n, like.dtype()), like.dims())});
+        const auto [next, done] =
+            step(now, {&x, x.broadcast(x.b.convert(n, like.dtype()), like.dims())});
         Values r{n, all(done)};
         for (const Real& v : next) r.push_back(v.v);
         return r;
@@ -336,26 +350,30 @@ Real gamma_gradient_series(Context& x, Real a, Real s) {
   return -(s / a) * (r[2] * (log(s) - digamma(a + 1)) + r[3]);
 }
 
-// 1 - F(a, x) = x^a e^-x / Gamma(a) * C with Legendre's continued fraction C, by Lentz's method; C's
-// logarithmic derivative is summed along.
+// 1 - F(a, x) = x^a e^-x / Gamma(a) * C with Legendre's continued fraction C, by Lentz's method;
+// C's logarithmic derivative is summed along.
 Real gamma_gradient_fraction(Context& x, Real a, Real s) {
   const Real b0 = s + 1 - a, zero = splat(a, 0);
   const double eps = precision_of(a.v.dtype());
   // C and its derivative start from infinity: 1 / C_0 = 0.
   const Real d0 = 1 / b0;
-  // numerator ratio's inverse, its derivative, denominator ratio, its derivative, value, log derivative
-  const auto r = iterate(x, {zero, zero, d0, d0 * d0, d0, d0}, [&](const std::vector<Real>& now, Real n) {
-    const Real k = n * (a - n), b = b0 + 2 * n;
-    const Real d = 1 / (b + k * now[2]);
-    const Real dd = -d * d * (-1 + n * now[2] + k * now[3]);
-    const Real c = b + k * now[0];
-    const Real dc = -1 + n * now[0] + k * now[1];
-    const Real inverse = 1 / c, factor = c * d;
-    const Real log_step = dc * inverse + dd / d;
-    const Bool done = (abs(factor - 1) <= 4 * eps) & (abs(log_step) <= 4 * eps * (abs(now[5]) + 1e-3));
-    return std::pair{std::vector{inverse, -dc * inverse * inverse, d, dd, now[4] * factor, now[5] + log_step},
-                     done};
-  });
+  // numerator ratio's inverse, its derivative, denominator ratio, its derivative, value, log
+  // derivative
+  const auto r =
+      iterate(x, {zero, zero, d0, d0 * d0, d0, d0}, [&](const std::vector<Real>& now, Real n) {
+        const Real k = n * (a - n), b = b0 + 2 * n;
+        const Real d = 1 / (b + k * now[2]);
+        const Real dd = -d * d * (-1 + n * now[2] + k * now[3]);
+        const Real c = b + k * now[0];
+        const Real dc = -1 + n * now[0] + k * now[1];
+        const Real inverse = 1 / c, factor = c * d;
+        const Real log_step = dc * inverse + dd / d;
+        const Bool done =
+            (abs(factor - 1) <= 4 * eps) & (abs(log_step) <= 4 * eps * (abs(now[5]) + 1e-3));
+        return std::pair{std::vector{inverse, -dc * inverse * inverse, d, dd, now[4] * factor,
+                                     now[5] + log_step},
+                         done};
+      });
   return s * r[4] * (log(s) - digamma(a) + r[5]);
 }
 
@@ -363,32 +381,38 @@ Value standard_gamma_grad(Context& x, Value self, Value output) {
   check_wide_float(x, "_standard_gamma_grad_cpu", self.dtype());
   const Dims dims = x.broadcast_dims({self.dims(), output.dims()});
   if (hlo::product(dims) == 0) return x.zeros({self.dtype(), dims});
-  const Real a{&x, x.broadcast(self, dims)}, s{&x, x.broadcast(x.convert(output, self.dtype()), dims)};
+  const Real a{&x, x.broadcast(self, dims)},
+      s{&x, x.broadcast(x.convert(output, self.dtype()), dims)};
   const Bool series = s <= a + 1.0, valid = (a > 0.0) & (s > 0.0);
   const Real one = splat(a, 1), three = splat(a, 3);
   const Bool left = series & valid, right = ~series & valid;
   const Real by_series = gamma_gradient_series(x, select(left, a, one), select(left, s, one));
-  const Real by_fraction = gamma_gradient_fraction(x, select(right, a, one), select(right, s, three));
+  const Real by_fraction =
+      gamma_gradient_fraction(x, select(right, a, one), select(right, s, three));
   return select(valid, select(series, by_series, by_fraction), splat(a, 0)).v;
 }
 
-// B(x; a, b) = x^a (1 - x)^b / a * S with S = sum of (a + b)_n / (a + 1)_n x^n. Gives {S, dS/da, dS/db}.
+// B(x; a, b) = x^a (1 - x)^b / a * S with S = sum of (a + b)_n / (a + 1)_n x^n. Gives {S, dS/da,
+// dS/db}.
 std::vector<Real> beta_series(Context& x, Real s, Real a, Real b) {
   const Real one = splat(a, 1), zero = splat(a, 0);
   const double eps = precision_of(a.v.dtype());
   // term, d log term / da, d log term / db, S, dS/da, dS/db
-  const auto r = iterate(x, {one, zero, zero, one, zero, zero}, [&](const std::vector<Real>& now, Real n) {
-    const Real up = a + b + n - 1, down = a + n;
-    const Real term = now[0] * s * up / down;
-    const Real by_b = now[2] + 1 / up, by_a = now[1] + 1 / up - 1 / down;
-    const Bool done = ~(term > now[3] * eps) & (s * up < down);
-    return std::pair{std::vector{term, by_a, by_b, now[3] + term, now[4] + term * by_a, now[5] + term * by_b},
-                     done};
-  });
+  const auto r =
+      iterate(x, {one, zero, zero, one, zero, zero}, [&](const std::vector<Real>& now, Real n) {
+        const Real up = a + b + n - 1, down = a + n;
+        const Real term = now[0] * s * up / down;
+        const Real by_b = now[2] + 1 / up, by_a = now[1] + 1 / up - 1 / down;
+        const Bool done = ~(term > now[3] * eps) & (s * up < down);
+        return std::pair{std::vector{term, by_a, by_b, now[3] + term, now[4] + term * by_a,
+                                     now[5] + term * by_b},
+                         done};
+      });
   return {r[3], r[4], r[5]};
 }
 
-// The sample x of a Beta(alpha, total - alpha) marginal, differentiated by alpha and divided by 1 - x.
+// The sample x of a Beta(alpha, total - alpha) marginal, differentiated by alpha and divided by 1 -
+// x.
 Value dirichlet_grad(Context& x, Value sample, Value alpha, Value total) {
   check_wide_float(x, "_dirichlet_grad_cpu", sample.dtype());
   const Dims dims = x.broadcast_dims({sample.dims(), alpha.dims(), total.dims()});

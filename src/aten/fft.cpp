@@ -1,5 +1,5 @@
-// Fourier transforms over any dims. The instruction works on one to three trailing dims, and its inverse
-// forms divide by the number of points; PyTorch says with a mode whether to divide.
+// Fourier transforms over any dims. The instruction works on one to three trailing dims, and its
+// inverse forms divide by the number of points; PyTorch says with a mode whether to divide.
 #include <algorithm>
 #include <cmath>
 
@@ -29,8 +29,8 @@ Dims checked_dims(Context& x, Value self, const Dims& dims) {
   return out;
 }
 
-// One instruction over `dims` (at most three); the last of them is the halved one of kRfft and kIrfft,
-// and `last_size` its real size.
+// One instruction over `dims` (at most three); the last of them is the halved one of kRfft and
+// kIrfft, and `last_size` its real size.
 Value transform(Context& x, Value v, FftKind kind, const Dims& dims, int64_t last_size) {
   Dims to_end, back(static_cast<size_t>(v.rank()));
   for (int64_t i = 0; i < v.rank(); ++i) {
@@ -82,8 +82,8 @@ int64_t count_points(Value v, const Dims& dims) {
 }
 
 Value fft_c2c(Context& x, Value self, const Dims& dim, int64_t normalization, bool forward) {
-  x.check(hlo::is_complex(self.dtype()), "Only supports complex dtypes, but found: ",
-          scalar_type_name(self.dtype()));
+  x.check(hlo::is_complex(self.dtype()),
+          "Only supports complex dtypes, but found: ", scalar_type_name(self.dtype()));
   const Dims dims = checked_dims(x, self, dim);
   if (dims.empty() || self.numel() == 0) return self;
   const Value v = transform_complex(x, self, dims, forward);
@@ -91,8 +91,8 @@ Value fft_c2c(Context& x, Value self, const Dims& dim, int64_t normalization, bo
 }
 
 Value fft_r2c(Context& x, Value self, const Dims& dim, int64_t normalization, bool onesided) {
-  x.check(hlo::is_float(self.dtype()), "Only supports floating-point dtypes, but found: ",
-          scalar_type_name(self.dtype()));
+  x.check(hlo::is_float(self.dtype()),
+          "Only supports floating-point dtypes, but found: ", scalar_type_name(self.dtype()));
   x.check(self.dtype() == DType::kF32 || self.dtype() == DType::kF64,
           "FFT doesn't support tensors of type: ", scalar_type_name(self.dtype()));
   const Dims dims = checked_dims(x, self, dim);
@@ -113,15 +113,16 @@ Value fft_r2c(Context& x, Value self, const Dims& dim, int64_t normalization, bo
   return normalise(x, v, normalization, count_points(self, dims), false);
 }
 
-Value fft_c2r(Context& x, Value self, const Dims& dim, int64_t normalization, int64_t last_dim_size) {
-  x.check(hlo::is_complex(self.dtype()), "Only supports complex dtypes, but found: ",
-          scalar_type_name(self.dtype()));
+Value fft_c2r(Context& x, Value self, const Dims& dim, int64_t normalization,
+              int64_t last_dim_size) {
+  x.check(hlo::is_complex(self.dtype()),
+          "Only supports complex dtypes, but found: ", scalar_type_name(self.dtype()));
   const Dims dims = checked_dims(x, self, dim);
   x.check(!dims.empty(), "_fft_c2r must be over at least one dim");
   x.check(last_dim_size >= 1, "Invalid number of data points (", last_dim_size, ") specified");
   const int64_t last = dims.back(), half = last_dim_size / 2 + 1;
-  x.check(self.dim(last) >= half, "needs ", half, " points along dim ", last, " for ", last_dim_size,
-          " results, got ", self.dim(last));
+  x.check(self.dim(last) >= half, "needs ", half, " points along dim ", last, " for ",
+          last_dim_size, " results, got ", self.dim(last));
   Dims result = self.dims();
   result[static_cast<size_t>(last)] = last_dim_size;
   if (hlo::product(result) == 0) return x.zeros({hlo::real_type(self.dtype()), result});

@@ -1,5 +1,6 @@
-// Reading and writing by index tensors. Every range check is a run-time one (Context::checked_index);
-// what is known from shapes is checked here, with the texts of PyTorch's CPU kernels.
+// Reading and writing by index tensors. Every range check is a run-time one
+// (Context::checked_index); what is known from shapes is checked here, with the texts of PyTorch's
+// CPU kernels.
 #include <algorithm>
 #include <string>
 
@@ -120,7 +121,8 @@ Value reduce_into(Context& x, Value self, const Place& at, Value updates, Reduct
   }
   const Value total = combine(x, base, at, source, reduction_op(r));
   if (r != Reduction::kMean) return x.convert(total, t);
-  const Value counted = combine(x, x.like(base, include_self ? 1 : 0), at, x.like(source, 1), Op::kAdd);
+  const Value counted =
+      combine(x, x.like(base, include_self ? 1 : 0), at, x.like(source, 1), Op::kAdd);
   const Value zero = x.like(counted, 0), one = x.like(counted, 1);
   const Value count = x.b.select(x.b.compare(Cmp::kEq, counted, zero), one, counted);
   return x.convert(mean_quotient(x, total, count), t);
@@ -150,7 +152,8 @@ Indexing plan_indexing(Context& x, Value self, const OptValues& indices) {
       p.others.push_back(d);
       continue;
     }
-    x.check_supported(!is_mask(*index), "a mask as an index selects a number of elements that only "
+    x.check_supported(!is_mask(*index),
+                      "a mask as an index selects a number of elements that only "
                       "the data tells; turn it into positions with nonzero() first");
     x.check_index(hlo::is_integer(index->dtype()) && is_index32_64(*index),
                   "tensors used as indices must be long, int, byte or bool tensors");
@@ -163,7 +166,8 @@ Indexing plan_indexing(Context& x, Value self, const OptValues& indices) {
   } catch (const Error&) {
     std::string list;
     for (const Dims& s : shapes) list += cat(list.empty() ? "" : ", ", s);
-    x.check_index(false, "shape mismatch: indexing tensors could not be broadcast together with shapes ",
+    x.check_index(false,
+                  "shape mismatch: indexing tensors could not be broadcast together with shapes ",
                   list);
   }
 
@@ -207,10 +211,11 @@ Value index(Context& x, Value self, const OptValues& indices) {
                     slice);
 }
 
-// A mask (over dims d, d + 1, ... of self) where all selected elements get one and the same value needs
-// no positions: x[mask] = 0. An invalid Value when this is another case.
+// A mask (over dims d, d + 1, ... of self) where all selected elements get one and the same value
+// needs no positions: x[mask] = 0. An invalid Value when this is another case.
 Value put_by_mask(Context& x, Value self, const OptValues& indices, Value values, bool accumulate) {
-  const auto defined = std::count_if(indices.begin(), indices.end(), [](const auto& i) { return !!i; });
+  const auto defined =
+      std::count_if(indices.begin(), indices.end(), [](const auto& i) { return !!i; });
   if (values.numel() != 1 || defined != 1) return {};
   const auto at = std::find_if(indices.begin(), indices.end(), [](const auto& i) { return !!i; });
   const Value mask = **at;
@@ -273,20 +278,21 @@ Value index_select(Context& x, Value self, int64_t dim_arg, Value index) {
 }
 
 Place along_dim(int64_t rank, int64_t dim, Value index) {
-  return {index, {.update_window_dims = other_dims(rank, dim),
-                  .inserted_window_dims = {dim},
-                  .scatter_dims_to_operand_dims = {dim},
-                  .index_vector_dim = 1}};
+  return {index,
+          {.update_window_dims = other_dims(rank, dim),
+           .inserted_window_dims = {dim},
+           .scatter_dims_to_operand_dims = {dim},
+           .index_vector_dim = 1}};
 }
 
 // What index_add and index_reduce demand; gives {self, index, source} with at least one dim.
 std::array<Value, 3> slices_along(Context& x, const char* name, Value self, int64_t dim,
                                   Value index, Value source) {
-  x.check(is_index32_64(index), name, ": Expected dtype int32/int64 for index but got: ",
-          scalar_type_name(index.dtype()));
-  x.check_index(index.rank() <= 1, name, ": Index is supposed to be a vector, but got dim: ",
-                index.rank(), " with type: ", scalar_type_name(index.dtype()), " and size: ",
-                index.dims());
+  x.check(is_index32_64(index), name,
+          ": Expected dtype int32/int64 for index but got: ", scalar_type_name(index.dtype()));
+  x.check_index(index.rank() <= 1, name,
+                ": Index is supposed to be a vector, but got dim: ", index.rank(),
+                " with type: ", scalar_type_name(index.dtype()), " and size: ", index.dims());
   x.check(self.dtype() == source.dtype(), name, ": self (", scalar_type_name(self.dtype()),
           ") and source (", scalar_type_name(source.dtype()), ") must have the same scalar type");
   x.check(dim == 0 || dim < source.rank(), name, ": Indexing dim ", dim,
@@ -298,8 +304,10 @@ std::array<Value, 3> slices_along(Context& x, const char* name, Value self, int6
   }
   x.check(index.numel() == s.dim(dim), name, ": Number of indices (", index.numel(),
           ") should be equal to source.size(dim): (", s.dim(dim), "), for dim: ", dim);
-  x.check(same, "source tensor shape must match self tensor shape, excluding the specified "
-          "dimension. Got self.shape = ", self.dims(), " source.shape = ", source.dims());
+  x.check(same,
+          "source tensor shape must match self tensor shape, excluding the specified "
+          "dimension. Got self.shape = ",
+          self.dims(), " source.shape = ", source.dims());
   const Value v = at_least_1d(x, self);
   return {v, x.checked_index(at_least_1d(x, index), v.dim(dim), dim, false), s};
 }
@@ -324,8 +332,8 @@ Value index_copy(Context& x, Value self, int64_t dim_arg, Value index, Value sou
                 index.numel(), ")");
   x.check_index(source.rank() == self.rank() || source.rank() == 0 || self.rank() == 0,
                 "index_copy_(): When source and destination are not scalars, their dimensionality "
-                "must match. Source dimensionality (", source.rank(),
-                "), destination dimensionality (", self.rank(), ")");
+                "must match. Source dimensionality (",
+                source.rank(), "), destination dimensionality (", self.rank(), ")");
   x.check(index.dtype() == DType::kI64, "index_copy_(): Expected a long tensor for index, but got ",
           scalar_type_name(index.dtype()));
   x.check(self.dtype() == source.dtype(),
@@ -335,9 +343,11 @@ Value index_copy(Context& x, Value self, int64_t dim_arg, Value index, Value sou
   Dims to = self.dims(), from = source.dims();
   if (!to.empty()) to.erase(to.begin() + dim);
   if (!from.empty()) from.erase(from.begin() + dim);
-  x.check(to == from, "index_copy_(): Source/destination tensor must have same slice shapes. "
-          "Destination slice shape: ", join(to, " "), " at dimension ", dim,
-          " and source slice shape: ", join(from, " "), " at dimension 0.");
+  x.check(to == from,
+          "index_copy_(): Source/destination tensor must have same slice shapes. "
+          "Destination slice shape: ",
+          join(to, " "), " at dimension ", dim, " and source slice shape: ", join(from, " "),
+          " at dimension 0.");
   x.check_index(source.rank() == 0 || index.numel() == s.dim(dim),
                 "index_copy_(): Number of indices (", index.numel(),
                 ") should be equal to source.size(dim) (", s.dim(dim), ")");
@@ -355,8 +365,8 @@ Value index_fill(Context& x, Value self, int64_t dim_arg, Value index, Value val
   const Value at = x.checked_index(at_least_1d(x, index), size, dim);
   const Value marked = write(x, x.zeros({DType::kBool, {size}}), along_dim(1, 0, at),
                              x.b.splat({DType::kBool, at.dims()}, 1));
-  const Value r = x.b.select(x.b.broadcast_in_dim(marked, v.dims(), {dim}),
-                             x.broadcast(value, v.dims()), v);
+  const Value r =
+      x.b.select(x.b.broadcast_in_dim(marked, v.dims(), {dim}), x.broadcast(value, v.dims()), v);
   return x.b.reshape(r, self.dims());
 }
 
@@ -364,19 +374,21 @@ Value index_reduce(Context& x, Value self, int64_t dim_arg, Value index, Value s
                    const std::string& reduce, bool include_self) {
   const int64_t dim = x.axis(dim_arg, self);
   const Opt<Reduction> r = reduce == "sum" ? std::nullopt : find_reduction(reduce);
-  x.check(r.has_value(), "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got ",
-          reduce, ".");
+  x.check(r.has_value(),
+          "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got ", reduce,
+          ".");
   const auto [v, at, s] = slices_along(x, "index_reduce_()", self, dim, index, source);
   const bool ordered = *r == Reduction::kMax || *r == Reduction::kMin;
   const DType t = self.dtype();
-  x.check_supported(!(hlo::is_complex(t) && ordered) && (include_self || !(hlo::is_bool(t) || hlo::is_complex(t))),
+  x.check_supported(!(hlo::is_complex(t) && ordered) &&
+                        (include_self || !(hlo::is_bool(t) || hlo::is_complex(t))),
                     "\"index_reduce\" not implemented for '", scalar_type_name(t), "'");
   return x.b.reshape(reduce_into(x, v, along_dim(v.rank(), dim, at), s, *r, include_self),
                      self.dims());
 }
 
-// ---- gather and scatter: one index for each element, along one dim. The other dims are batch dims of
-// the instruction. Where the index is smaller there, it addresses the leading block of self.
+// ---- gather and scatter: one index for each element, along one dim. The other dims are batch dims
+// of the instruction. Where the index is smaller there, it addresses the leading block of self.
 
 Dims leading_block(Value self, Value index, int64_t dim) {
   Dims d = index.dims();
@@ -425,7 +437,8 @@ Value scatter(Context& x, Value self_arg, int64_t dim_arg, Value index_arg, cons
     x.check(is_index32_64(index_arg), "scatter(): Expected dtype int32/int64 for index");
   }
   if (src) {
-    x.check(self_arg.dtype() == src->dtype(), "scatter(): Expected self.dtype to be equal to src.dtype");
+    x.check(self_arg.dtype() == src->dtype(),
+            "scatter(): Expected self.dtype to be equal to src.dtype");
   }
   if (index_arg.numel() == 0) return self_arg;
   const Value self = at_least_1d(x, self_arg), index = at_least_1d(x, index_arg);
@@ -473,9 +486,8 @@ void register_scatter(ops::Registry& r) {
     return gather(x, self, dim, index);
   });
   r.op("aten::scatter.src", [](Context& x, Value self, int64_t dim, Value index, Value src) {
-    return scatter(x, self, dim, index, src, std::nullopt, [&](Value block, const Place& at, Value s) {
-      return write(x, block, at, s);
-    });
+    return scatter(x, self, dim, index, src, std::nullopt,
+                   [&](Value block, const Place& at, Value s) { return write(x, block, at, s); });
   });
   r.op("aten::scatter.value", [](Context& x, Value self, int64_t dim, Value index, Scalar value) {
     return scatter(x, self, dim, index, std::nullopt, value,
@@ -496,24 +508,25 @@ void register_scatter(ops::Registry& r) {
              [&](Value block, const Place& at, Value s) { return combine(x, block, at, s, op); });
        });
   r.op("aten::scatter_add", [](Context& x, Value self, int64_t dim, Value index, Value src) {
-    return scatter(x, self, dim, index, src, std::nullopt, [&](Value block, const Place& at, Value s) {
-      return combine(x, block, at, s, Op::kAdd);
-    });
+    return scatter(
+        x, self, dim, index, src, std::nullopt,
+        [&](Value block, const Place& at, Value s) { return combine(x, block, at, s, Op::kAdd); });
   });
   r.op("aten::scatter_reduce.two", [](Context& x, Value self, int64_t dim, Value index, Value src,
                                       std::string reduce, bool include_self) {
     const Opt<Reduction> how = find_reduction(reduce);
-    x.check(how.has_value(),
-            "reduce argument must be either sum, prod, mean, amax or amin, got ", reduce);
+    x.check(how.has_value(), "reduce argument must be either sum, prod, mean, amax or amin, got ",
+            reduce);
     const DType t = self.dtype();
     const bool ordered = *how == Reduction::kMax || *how == Reduction::kMin;
-    x.check_supported(!(hlo::is_bool(t) && *how == Reduction::kMean) &&
-                          !(hlo::is_complex(t) && ordered),
-                      "\"scatter_gather_tensor_cpu_reduce_", reduce, "\" not implemented for '",
-                      scalar_type_name(t), "'");
-    return scatter(x, self, dim, index, src, std::nullopt, [&](Value block, const Place& at, Value s) {
-      return reduce_into(x, block, at, s, *how, include_self);
-    });
+    x.check_supported(
+        !(hlo::is_bool(t) && *how == Reduction::kMean) && !(hlo::is_complex(t) && ordered),
+        "\"scatter_gather_tensor_cpu_reduce_", reduce, "\" not implemented for '",
+        scalar_type_name(t), "'");
+    return scatter(x, self, dim, index, src, std::nullopt,
+                   [&](Value block, const Place& at, Value s) {
+                     return reduce_into(x, block, at, s, *how, include_self);
+                   });
   });
 }
 
@@ -524,7 +537,8 @@ Value flatten(Context& x, Value v) { return x.b.reshape(v, {v.numel()}); }
 Value take(Context& x, Value self, Value index) {
   x.check(index.dtype() == DType::kI64, "take(): Expected a long tensor for index, but got ",
           scalar_type_name(index.dtype()));
-  x.check_index(self.numel() != 0 || index.numel() == 0, "take(): tried to take from an empty tensor");
+  x.check_index(self.numel() != 0 || index.numel() == 0,
+                "take(): tried to take from an empty tensor");
   const Value at = x.checked_index(flatten(x, index), self.numel(), 0);
   return x.b.reshape(take_rows(x, flatten(x, self), 0, at), index.dims());
 }
@@ -537,7 +551,8 @@ Value put(Context& x, Value self, Value index, Value source, bool accumulate) {
           scalar_type_name(self.dtype()), " and source.dtype = ", scalar_type_name(source.dtype()));
   x.check_index(source.numel() == index.numel(),
                 "put_(): Expected source and index to have the same number of elements, but got "
-                "source.numel() = ", source.numel(), ", index.numel() = ", index.numel());
+                "source.numel() = ",
+                source.numel(), ", index.numel() = ", index.numel());
   x.check_index(self.numel() != 0 || index.numel() == 0,
                 "put_(): Tried to put elements into an empty tensor");
   const Place at = along_dim(1, 0, x.checked_index(flatten(x, index), self.numel(), 0));
@@ -604,17 +619,17 @@ void register_masks(ops::Registry& r) {
     const Value m = x.broadcast(x.convert(mask, DType::kBool), grad_output.dims());
     return x.b.reshape(selected(x, grad_output, m, hlo::product(sizes)), sizes);
   });
-  // (Tensor self, Tensor mask) -> (Tensor elements [n], Tensor count int64 []), n = elements of both
-  // broadcast together: the first `count` are the result of aten::masked_select.
+  // (Tensor self, Tensor mask) -> (Tensor elements [n], Tensor count int64 []), n = elements of
+  // both broadcast together: the first `count` are the result of aten::masked_select.
   r.op("tpu::masked_select_padded", [](Context& x, Value self, Value mask) {
     x.check(hlo::is_bool(mask.dtype()), "masked_select: expected BoolTensor for mask");
     const Dims dims = x.broadcast_dims({self.dims(), mask.dims()});
     const Value m = x.broadcast(mask, dims);
     return std::array{selected(x, x.broadcast(self, dims), m, m.numel()), count_true(x, m)};
   });
-  // (Tensor self) -> (Tensor coordinates int64 [rank, numel], Tensor count int64 []): row d holds the
-  // coordinates along dim d; the first `count` columns, transposed, are the result of aten::nonzero
-  // (whose strides on CPU are those of a transposed tensor, too).
+  // (Tensor self) -> (Tensor coordinates int64 [rank, numel], Tensor count int64 []): row d holds
+  // the coordinates along dim d; the first `count` columns, transposed, are the result of
+  // aten::nonzero (whose strides on CPU are those of a transposed tensor, too).
   r.op("tpu::nonzero_padded", [](Context& x, Value self) {
     const Value mask = x.convert(self, DType::kBool);
     return std::array{coordinates(x, mask, mask.numel(), 0), count_true(x, mask)};
@@ -629,7 +644,8 @@ void register_masks(ops::Registry& r) {
     x.check(repeats.rank() == 1, "repeat_interleave only accept 1D vector as repeat");
     x.check_supported(is_index32_64(repeats), "\"repeat_interleave_cpu\" not implemented for '",
                       scalar_type_name(repeats.dtype()), "'");
-    x.check_supported(output_size.has_value(), "the size of the result depends on data; pass output_size");
+    x.check_supported(output_size.has_value(),
+                      "the size of the result depends on data; pass output_size");
     const int64_t n = repeats.dim(0), size = *output_size;
     const DType t = repeats.dtype();
     if (n == 0) {
@@ -637,19 +653,22 @@ void register_masks(ops::Registry& r) {
       return x.zeros({t, {0}});
     }
     const Value ends = cumulative(x, repeats, 0, Op::kAdd);
-    x.assert_none(x.b.compare(Cmp::kLt, repeats, x.like(repeats, 0)), "repeats can not be negative");
-    x.assert_none(x.b.compare(Cmp::kNe, x.b.slice_dim(ends, 0, n - 1, n), x.b.splat({t, {1}}, size)),
-                  "allocated size does not match required size");
+    x.assert_none(x.b.compare(Cmp::kLt, repeats, x.like(repeats, 0)),
+                  "repeats can not be negative");
+    x.assert_none(
+        x.b.compare(Cmp::kNe, x.b.slice_dim(ends, 0, n - 1, n), x.b.splat({t, {1}}, size)),
+        "allocated size does not match required size");
     if (size == 0) return x.zeros({t, {0}});
     // One step up where each element's run ends; steps at or beyond the end fall out of range.
     const DType p = position_type(std::max(n, size));
-    const Value steps = combine(x, x.zeros({p, {size}}), along_dim(1, 0, ends),
-                                x.b.splat({p, {n}}, 1), Op::kAdd);
+    const Value steps =
+        combine(x, x.zeros({p, {size}}), along_dim(1, 0, ends), x.b.splat({p, {n}}, 1), Op::kAdd);
     return x.b.convert(cumulative(x, steps, 0, Op::kAdd), t);
   });
 }
 
-// ---- Gradients and functional forms of views: pad, update or select instead of writing through a view.
+// ---- Gradients and functional forms of views: pad, update or select instead of writing through a
+// view.
 
 struct Slice {
   int64_t dim, start, length, step;
@@ -674,8 +693,9 @@ int64_t resolve_select(Context& x, const Dims& dims, int64_t dim, int64_t index)
 }
 
 Value check_source(Context& x, Value self, Value src, const Dims& slice) {
-  x.check(src.dims() == slice, "expected src to have a size equal to the slice of self. src size = ",
-          src.dims(), ", slice size = ", slice);
+  x.check(src.dims() == slice,
+          "expected src to have a size equal to the slice of self. src size = ", src.dims(),
+          ", slice size = ", slice);
   return x.convert(src, self.dtype());
 }
 
@@ -698,14 +718,16 @@ struct Diagonal {
   Dims shape;  // of the diagonal: the other dims, then its length
 };
 
-Diagonal resolve_diagonal(Context& x, const Dims& dims, int64_t offset, int64_t dim1, int64_t dim2) {
+Diagonal resolve_diagonal(Context& x, const Dims& dims, int64_t offset, int64_t dim1,
+                          int64_t dim2) {
   const auto rank = static_cast<int64_t>(dims.size());
   Diagonal d{x.axis(dim1, rank), x.axis(dim2, rank), {}};
   x.check(d.dim1 != d.dim2, "diagonal dimensions cannot be identical ", dim1, ", ", dim2);
   for (int64_t i = 0; i < rank; ++i) {
     if (i != d.dim1 && i != d.dim2) d.shape.push_back(dims[static_cast<size_t>(i)]);
   }
-  const int64_t rows = dims[static_cast<size_t>(d.dim1)], columns = dims[static_cast<size_t>(d.dim2)];
+  const int64_t rows = dims[static_cast<size_t>(d.dim1)],
+                columns = dims[static_cast<size_t>(d.dim2)];
   d.shape.push_back(std::max<int64_t>(
       0, offset >= 0 ? std::min(rows, columns - offset) : std::min(rows + offset, columns)));
   return d;
@@ -726,15 +748,16 @@ void register_view_gradients(ops::Registry& r) {
     shape[static_cast<size_t>(s.dim)] = s.length;
     return spread(x, x.broadcast(grad_output, shape), s, input_sizes[static_cast<size_t>(s.dim)]);
   });
-  r.op("aten::diagonal_backward", [](Context& x, Value grad_output, Dims input_sizes, int64_t offset,
-                                     int64_t dim1, int64_t dim2) {
+  r.op("aten::diagonal_backward", [](Context& x, Value grad_output, Dims input_sizes,
+                                     int64_t offset, int64_t dim1, int64_t dim2) {
     const Diagonal d = resolve_diagonal(x, input_sizes, offset, dim1, dim2);
     if (d.shape.back() == 0) return x.zeros({grad_output.dtype(), input_sizes});
-    const auto [values, on] = spread_diagonal(x, x.broadcast(grad_output, d.shape), input_sizes,
-                                              offset, d.dim1, d.dim2);
+    const auto [values, on] =
+        spread_diagonal(x, x.broadcast(grad_output, d.shape), input_sizes, offset, d.dim1, d.dim2);
     return x.b.select(on, values, x.like(values, 0));
   });
-  r.op("aten::select_scatter", [](Context& x, Value self, Value src, int64_t dim_arg, int64_t index) {
+  r.op("aten::select_scatter", [](Context& x, Value self, Value src, int64_t dim_arg,
+                                  int64_t index) {
      x.check_index(self.rank() > 0, "select() cannot be applied to a 0-dim tensor.");
      const int64_t dim = x.axis(dim_arg, self);
      Dims at(static_cast<size_t>(self.rank()), 0), slice = self.dims();
@@ -782,10 +805,10 @@ void register_view_gradients(ops::Registry& r) {
 }  // namespace
 
 void register_index(ops::Registry& r) {
-  r.op("aten::index.Tensor", [](Context& x, Value self, OptValues indices) {
-    return index(x, self, indices);
-  });
-  r.op("aten::index_put", [](Context& x, Value self, OptValues indices, Value values, bool accumulate) {
+  r.op("aten::index.Tensor",
+       [](Context& x, Value self, OptValues indices) { return index(x, self, indices); });
+  r.op("aten::index_put", [](Context& x, Value self, OptValues indices, Value values,
+                             bool accumulate) {
      return index_put(x, self, indices, values, accumulate);
    }).layout(ops::LayoutRule::kLikeSelf);
   r.op("aten::_index_put_impl", [](Context& x, Value self, OptValues indices, Value values,
@@ -795,13 +818,16 @@ void register_index(ops::Registry& r) {
   r.op("aten::index_select", index_select);
   r.op("aten::index_add", index_add).fold("alpha", 1);
   r.op("aten::index_copy", index_copy);
-  r.op("aten::index_fill.int_Scalar", [](Context& x, Value self, int64_t dim, Value index, Scalar value) {
+  r.op("aten::index_fill.int_Scalar", [](Context& x, Value self, int64_t dim, Value index,
+                                         Scalar value) {
      x.check(value.kind != ops::NumberKind::kComplex || hlo::is_complex(self.dtype()),
              "index_fill_(): Converting complex Scalar to non-complex type is not supported");
      return index_fill(x, self, dim, index, x.scalar(value, self.dtype()));
    }).layout(ops::LayoutRule::kLikeSelf);
-  r.op("aten::index_fill.int_Tensor", [](Context& x, Value self, int64_t dim, Value index, Value value) {
-     x.check(value.rank() == 0, "index_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+  r.op("aten::index_fill.int_Tensor", [](Context& x, Value self, int64_t dim, Value index,
+                                         Value value) {
+     x.check(value.rank() == 0,
+             "index_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
              value.rank(), " dimension(s).");
      return index_fill(x, self, dim, index, x.convert(value, self.dtype()));
    }).layout(ops::LayoutRule::kLikeSelf);

@@ -40,12 +40,14 @@ Value true_positions(Context& x, Value mask, int64_t size) {
   }
   // Each true element goes to the place that its rank among them names; the others go nowhere (a
   // scatter skips what is out of range).
-  const Value place = x.b.sub(cumulative(x, x.b.convert(flat, t), 0, Op::kAdd), x.b.splat({t, {n}}, 1));
+  const Value place =
+      x.b.sub(cumulative(x, x.b.convert(flat, t), 0, Op::kAdd), x.b.splat({t, {n}}, 1));
   const Value to = x.b.select(flat, place, x.b.splat({t, {n}}, std::max(n, size)));
-  return x.b.scatter(fill, to, all, {.update_window_dims = {},
-                                     .inserted_window_dims = {0},
-                                     .scatter_dims_to_operand_dims = {0},
-                                     .index_vector_dim = 1},
+  return x.b.scatter(fill, to, all,
+                     {.update_window_dims = {},
+                      .inserted_window_dims = {0},
+                      .scatter_dims_to_operand_dims = {0},
+                      .index_vector_dim = 1},
                      std::nullopt, false, true);
 }
 
@@ -68,10 +70,11 @@ Value take_rows(Context& x, Value v, int64_t dim, Value index) {
     if (i != dim) offset.push_back(i);
   }
   if (hlo::product(result) == 0) return x.zeros({v.dtype(), result});
-  return x.b.gather(v, index, {.offset_dims = offset,
-                               .collapsed_slice_dims = {dim},
-                               .start_index_map = {dim},
-                               .index_vector_dim = 1},
+  return x.b.gather(v, index,
+                    {.offset_dims = offset,
+                     .collapsed_slice_dims = {dim},
+                     .start_index_map = {dim},
+                     .index_vector_dim = 1},
                     slice);
 }
 
@@ -97,8 +100,7 @@ std::pair<Value, Value> spread_diagonal(Context& x, Value diagonal, const Dims& 
   map.push_back(dim1);
   const Type t{DType::kI32, dims};
   const Value row = x.b.add(x.b.iota(t, dim1), x.b.splat(t, offset));
-  return {x.b.broadcast_in_dim(by_row, dims, map),
-          x.b.compare(Cmp::kEq, row, x.b.iota(t, dim2))};
+  return {x.b.broadcast_in_dim(by_row, dims, map), x.b.compare(Cmp::kEq, row, x.b.iota(t, dim2))};
 }
 
 Value triangle(Context& x, int64_t rows, int64_t columns, int64_t offset, bool lower) {

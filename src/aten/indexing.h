@@ -36,8 +36,8 @@ Value take_rows(Context& x, Value v, int64_t dim, Value index);
 // `block` written over v at a fixed place.
 Value put_block(Context& x, Value v, Value block, const Dims& starts);
 
-// A diagonal (its positions are the last dim of `diagonal`) spread over `dims`: {values, mask of the
-// elements on the diagonal}. 0 <= dim1, dim2 < rank, different.
+// A diagonal (its positions are the last dim of `diagonal`) spread over `dims`: {values, mask of
+// the elements on the diagonal}. 0 <= dim1, dim2 < rank, different.
 std::pair<Value, Value> spread_diagonal(Context& x, Value diagonal, const Dims& dims,
                                         int64_t offset, int64_t dim1, int64_t dim2);
 

@@ -28,8 +28,10 @@ void check_float(Context& x, const char* name, DType t) {
 namespace {
 
 void check_continuous(Context& x, const char* name, DType t) {
-  x.check(hlo::is_float(t), name, " distribution is a continuous probability distribution. dtype must be "
-          "a floating point but you specified ", scalar_type_name(t));
+  x.check(hlo::is_float(t), name,
+          " distribution is a continuous probability distribution. dtype must be "
+          "a floating point but you specified ",
+          scalar_type_name(t));
 }
 
 // The spacing of t's numbers just below 1.
@@ -132,9 +134,9 @@ Value bernoulli_by_tensor(Context& x, Value self, Value p) {
 
 // ---- Transformed uniforms.
 
-// -log(1 - u). Small values have the resolution of all random bits, not of u's significand: the smallest
-// of many such samples decides in multinomial and Gumbel sampling. Never 0, also after rounding to t,
-// because quotients by it must stay finite.
+// -log(1 - u). Small values have the resolution of all random bits, not of u's significand: the
+// smallest of many such samples decides in multinomial and Gumbel sampling. Never 0, also after
+// rounding to t, because quotients by it must stay finite.
 Value standard_exponential(Context& x, DType wide, DType t, const Dims& dims) {
   if (hlo::product(dims) == 0) return x.zeros({wide, dims});
   const int bits = wide == DType::kF64 ? 64 : 32;
@@ -148,8 +150,8 @@ Value standard_exponential(Context& x, DType wide, DType t, const Dims& dims) {
 Value geometric(Context& x, Value self, double p) {
   const DType t = self.dtype();
   x.check(p > 0 && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
-  x.check_supported(!hlo::is_bool(t) && !hlo::is_complex(t), "\"geometric_cpu\" not implemented for '",
-                    scalar_type_name(t), "'");
+  x.check_supported(!hlo::is_bool(t) && !hlo::is_complex(t),
+                    "\"geometric_cpu\" not implemented for '", scalar_type_name(t), "'");
   const DType wide = t == DType::kF64 || t == DType::kI64 ? DType::kF64 : DType::kF32;
   const Value e = standard_exponential(x, wide, wide, self.dims());
   return x.convert(x.b.unary(Op::kCeil, x.b.div(e, x.like(e, -std::log1p(-p)))), t);
@@ -161,7 +163,8 @@ Value cauchy(Context& x, Value self, double median, double sigma) {
   check_continuous(x, "Cauchy", t);
   const Value u = x.uniform(hlo::compute_type(t), self.dims());
   // Half a step up: u = 0 and u = 1/2 are drawn, and the tangent has its pole at the first.
-  const Value centred = x.b.sub(u, x.like(u, 0.5 - std::ldexp(1.0, -significand_bits(u.dtype()) - 1)));
+  const Value centred =
+      x.b.sub(u, x.like(u, 0.5 - std::ldexp(1.0, -significand_bits(u.dtype()) - 1)));
   const Value tangent = x.b.unary(Op::kTan, x.b.mul(centred, x.like(u, std::numbers::pi)));
   return x.convert(x.b.add(x.b.mul(tangent, x.like(u, sigma)), x.like(u, median)), t);
 }
@@ -191,9 +194,9 @@ Value integers_below(Context& x, uint64_t size, const Dims& dims) {
 }
 
 void check_random_type(Context& x, DType t) {
-  x.check_supported(!hlo::is_complex(t) && !hlo::is_float8(t) &&
-                        !(hlo::is_unsigned(t) && t != DType::kU8),
-                    "\"random_kernel_cpu\" not implemented for '", scalar_type_name(t), "'");
+  x.check_supported(
+      !hlo::is_complex(t) && !hlo::is_float8(t) && !(hlo::is_unsigned(t) && t != DType::kU8),
+      "\"random_kernel_cpu\" not implemented for '", scalar_type_name(t), "'");
 }
 
 const char* c_name(DType t) {
@@ -218,8 +221,8 @@ Value random_range(Context& x, int64_t start, uint64_t size, Type type) {
   if (v.dtype() == DType::kU32) {
     v = x.b.bitcast_convert(v, {DType::kI32, type.dims});
     const auto last = static_cast<double>(start) + static_cast<double>(size);
-    const bool narrow = start >= std::numeric_limits<int32_t>::min() &&
-                        last <= std::numeric_limits<int32_t>::max();
+    const bool narrow =
+        start >= std::numeric_limits<int32_t>::min() && last <= std::numeric_limits<int32_t>::max();
     if (!narrow) v = x.b.convert(v, DType::kI64);
   }
   if (start != 0) v = x.b.add(v, x.b.splat(v.type(), start));
@@ -245,24 +248,29 @@ Value random_from_to(Context& x, Value self, int64_t from, Opt<int64_t> to) {
   const bool floating = hlo::is_float(t);
   const double largest = floating ? hlo::float_max(t) : static_cast<double>(hlo::integer_max(t));
   const double smallest = floating ? -largest : static_cast<double>(hlo::integer_min(t));
-  x.check(t == DType::kI64 || (static_cast<double>(from) >= smallest && static_cast<double>(from) <= largest),
+  x.check(t == DType::kI64 ||
+              (static_cast<double>(from) >= smallest && static_cast<double>(from) <= largest),
           "from is out of bounds for ", c_name(t));
   if (!to) {
     const int64_t last = floating ? int64_t{1} << significand_bits(t) : hlo::integer_max(t);
-    x.check(from < last, "random_ expects 'from' casted to dtype to be less than or equal to "
-            "'to_inc' casted to dtype, but got from=", from, " > to_inc=", last);
-    return random_range(x, from, static_cast<uint64_t>(last) - static_cast<uint64_t>(from) + 1, self.type());
+    x.check(from < last,
+            "random_ expects 'from' casted to dtype to be less than or equal to "
+            "'to_inc' casted to dtype, but got from=",
+            from, " > to_inc=", last);
+    return random_range(x, from, static_cast<uint64_t>(last) - static_cast<uint64_t>(from) + 1,
+                        self.type());
   }
   x.check(from < *to, "random_ expects 'from' to be less than 'to', but got from=", from,
           " >= to=", *to);
   const auto last = static_cast<double>(*to - 1);
   x.check(t == DType::kI64 || (last >= smallest && last <= largest), "to - 1 is out of bounds for ",
           c_name(t));
-  return random_range(x, from, static_cast<uint64_t>(*to) - static_cast<uint64_t>(from), self.type());
+  return random_range(x, from, static_cast<uint64_t>(*to) - static_cast<uint64_t>(from),
+                      self.type());
 }
 
-// 0 ... n - 1 ordered by random keys. Equal keys would keep their order, so the keys are wide enough for
-// that to be rare.
+// 0 ... n - 1 ordered by random keys. Equal keys would keep their order, so the keys are wide
+// enough for that to be rare.
 Value random_permutation(Context& x, int64_t n, DType t) {
   x.check(n >= 0, "n must be non-negative, got", n);
   x.check_supported(!hlo::is_bool(t) && !hlo::is_complex(t) && !hlo::is_float8(t),
@@ -271,14 +279,14 @@ Value random_permutation(Context& x, int64_t n, DType t) {
     const int64_t limit = (int64_t{1} << significand_bits(t)) + 1;
     x.check(n <= limit, "n cannot be greater than ", limit, " for ", scalar_type_name(t), " type.");
   } else {
-    x.check(t == DType::kI64 || t == DType::kU64 || n - 1 <= hlo::integer_max(t), "value cannot be converted to type ",
-            hlo::torch_name(t), "_t without overflow");
+    x.check(t == DType::kI64 || t == DType::kU64 || n - 1 <= hlo::integer_max(t),
+            "value cannot be converted to type ", hlo::torch_name(t), "_t without overflow");
   }
   if (n == 0) return x.zeros({t, {0}});
   const Value keys = x.random_bits(n <= 4096 ? DType::kU32 : DType::kU64, {n});
-  const Values sorted = x.b.sort({keys, x.b.iota({position_type(n), {n}}, 0)}, 0, false, [&](const Values& a) {
-    return Values{x.b.compare(Cmp::kLt, a[0], a[1])};
-  });
+  const Values sorted =
+      x.b.sort({keys, x.b.iota({position_type(n), {n}}, 0)}, 0, false,
+               [&](const Values& a) { return Values{x.b.compare(Cmp::kLt, a[0], a[1])}; });
   return x.convert(sorted[1], t);
 }
 
@@ -289,7 +297,8 @@ Value draw_with_replacement(Context& x, Value p, int64_t n) {
   const int64_t rows = p.dim(0), k = p.dim(1);
   const Value zero = x.like(p, 0);
   // Rounding must not open a gap at a category of probability 0, so those repeat the one before.
-  const Value sums = x.b.select(x.b.compare(Cmp::kGt, p, zero), cumulative(x, p, 1, Op::kAdd), zero);
+  const Value sums =
+      x.b.select(x.b.compare(Cmp::kGt, p, zero), cumulative(x, p, 1, Op::kAdd), zero);
   const Value ends = cumulative(x, sums, 1, Op::kMaximum);
   const Value total = x.broadcast(x.b.slice_dim(ends, 1, k - 1, k), {rows, n});
   const Value below_1 = x.like(total, 1 - epsilon(p.dtype()) / 2);
@@ -300,11 +309,12 @@ Value draw_with_replacement(Context& x, Value p, int64_t n) {
 Value multinomial(Context& x, Value self, int64_t n, bool replacement) {
   const DType t = self.dtype();
   x.check(self.rank() == 1 || self.rank() == 2, "prob_dist must be 1 or 2 dim");
-  x.check(hlo::is_float(t), "multinomial only supports floating-point dtypes for input, got: ",
-          scalar_type_name(t));
+  x.check(hlo::is_float(t),
+          "multinomial only supports floating-point dtypes for input, got: ", scalar_type_name(t));
   const int64_t k = self.dim(self.rank() - 1);
   x.check(n > 0, "cannot sample n_sample <= 0 samples");
-  x.check(replacement || n <= k, "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+  x.check(replacement || n <= k,
+          "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
   x.check(k <= (int64_t{1} << 24), "number of categories cannot exceed 2^24");
   Dims result = self.dims();
   result.back() = n;
@@ -320,7 +330,8 @@ Value multinomial(Context& x, Value self, int64_t n, bool replacement) {
   if (replacement && n > 1) {
     chosen = draw_with_replacement(x, p, n);
   } else {
-    // The largest of p / exponential noise is a draw, the n largest are n draws without replacement.
+    // The largest of p / exponential noise is a draw, the n largest are n draws without
+    // replacement.
     const Value scores = x.b.div(p, standard_exponential(x, p.dtype(), p.dtype(), p.dims()));
     chosen = n == 1 ? arg_reduce(x, scores, 1, true, true)[1] : x.b.top_k(scores, n)[1];
   }
@@ -334,50 +345,67 @@ void register_random(ops::Registry& r) {
   r.op("aten::uniform", uniform).random().layout(like_self);
   r.op("aten::normal_", normal).random().layout(like_self);
   r.op("aten::normal_functional", normal).random().layout(like_self);
-  r.op("aten::normal.Tensor_float", [](Context& x, Value mean, Scalar std) {
-     check_normal_type(x, mean.dtype());
-     return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
-   }).random().elementwise();
-  r.op("aten::normal.float_Tensor", [](Context& x, Scalar mean, Value std) {
-     check_normal_type(x, std.dtype());
-     const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
-     return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
-   }).random().elementwise();
-  r.op("aten::normal.Tensor_Tensor", [](Context& x, Value mean, Value std) {
-     check_normal_type(x, mean.dtype());
-     const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
-     return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
-   }).random().elementwise();
+  r.op("aten::normal.Tensor_float",
+       [](Context& x, Value mean, Scalar std) {
+         check_normal_type(x, mean.dtype());
+         return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
+       })
+      .random()
+      .elementwise();
+  r.op("aten::normal.float_Tensor",
+       [](Context& x, Scalar mean, Value std) {
+         check_normal_type(x, std.dtype());
+         const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
+         return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
+       })
+      .random()
+      .elementwise();
+  r.op("aten::normal.Tensor_Tensor",
+       [](Context& x, Value mean, Value std) {
+         check_normal_type(x, mean.dtype());
+         const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
+         return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
+       })
+      .random()
+      .elementwise();
 
-  r.op("aten::bernoulli", [](Context& x, Value self) {
-     return bernoulli_by_tensor(x, self, self);
-   }).random().layout(like_self);
+  r.op("aten::bernoulli", [](Context& x, Value self) { return bernoulli_by_tensor(x, self, self); })
+      .random()
+      .layout(like_self);
   r.op("aten::bernoulli.Tensor", bernoulli_by_tensor).random().layout(like_self);
-  r.op("aten::bernoulli.p", [](Context& x, Value self, Scalar p) {
-     const Value v = x.scalar(p, probability_type(self.dtype()));
-     const Value ok = x.b.logical_and(x.b.compare(Cmp::kGe, v, x.like(v, 0)),
-                                      x.b.compare(Cmp::kLe, v, x.like(v, 1)));
-     x.assert_none(x.b.logical_not(ok), "bernoulli_ expects p to be in [0, 1], but got p outside");
-     return bernoulli(x, self.dtype(), self.dims(), v);
-   }).random().layout(like_self);
+  r.op("aten::bernoulli.p",
+       [](Context& x, Value self, Scalar p) {
+         const Value v = x.scalar(p, probability_type(self.dtype()));
+         const Value ok = x.b.logical_and(x.b.compare(Cmp::kGe, v, x.like(v, 0)),
+                                          x.b.compare(Cmp::kLe, v, x.like(v, 1)));
+         x.assert_none(x.b.logical_not(ok),
+                       "bernoulli_ expects p to be in [0, 1], but got p outside");
+         return bernoulli(x, self.dtype(), self.dims(), v);
+       })
+      .random()
+      .layout(like_self);
 
-  r.op("aten::exponential", [](Context& x, Value self, Scalar lambd) {
-     const DType t = self.dtype(), wide = hlo::compute_type(t);
-     check_continuous(x, "Exponential", t);
-     const Value rate = x.scalar(lambd, wide);
-     x.assert_none(x.b.compare(Cmp::kLe, rate, x.like(rate, 0)),
-                   "exponential_ expects lambda > 0.0, but found lambda not above");
-     const Value e = standard_exponential(x, wide, t, self.dims());
-     return x.convert(x.b.div(e, x.broadcast(rate, self.dims())), t);
-   }).random().layout(like_self);
+  r.op("aten::exponential",
+       [](Context& x, Value self, Scalar lambd) {
+         const DType t = self.dtype(), wide = hlo::compute_type(t);
+         check_continuous(x, "Exponential", t);
+         const Value rate = x.scalar(lambd, wide);
+         x.assert_none(x.b.compare(Cmp::kLe, rate, x.like(rate, 0)),
+                       "exponential_ expects lambda > 0.0, but found lambda not above");
+         const Value e = standard_exponential(x, wide, t, self.dims());
+         return x.convert(x.b.div(e, x.broadcast(rate, self.dims())), t);
+       })
+      .random()
+      .layout(like_self);
   r.op("aten::geometric", geometric).random().layout(like_self);
   r.op("aten::cauchy", cauchy).random().layout(like_self);
   r.op("aten::log_normal", log_normal).random().layout(like_self);
 
   r.op("aten::random", random_full).random().layout(like_self);
-  r.op("aten::random.to", [](Context& x, Value self, int64_t to) {
-     return random_from_to(x, self, 0, to);
-   }).random().layout(like_self);
+  r.op("aten::random.to",
+       [](Context& x, Value self, int64_t to) { return random_from_to(x, self, 0, to); })
+      .random()
+      .layout(like_self);
   r.op("aten::random.from", random_from_to).random().layout(like_self);
   r.out_op("aten::randperm.generator_out", [](Context& x, Type out, int64_t n) {
      return random_permutation(x, n, out.dtype);

@@ -8,8 +8,8 @@
 namespace tpu::aten {
 
 using ops::LayoutRule;
-using ops::scalar_type_name;
 using ops::Scalar;
+using ops::scalar_type_name;
 
 namespace {
 
@@ -61,7 +61,8 @@ Value constant_pad(Context& x, Value self, const Dims& pad, Scalar value) {
   x.check(pad.size() % 2 == 0, "Length of pad must be even but instead it equals ", pad.size());
   x.check(static_cast<int64_t>(pad.size()) <= 2 * self.rank(),
           "Length of pad should be no more than twice the number of dimensions of the input. Pad "
-          "length is ", pad.size(), "while the input has ", self.rank(), "dimensions.");
+          "length is ",
+          pad.size(), "while the input has ", self.rank(), "dimensions.");
   Dims low(static_cast<size_t>(self.rank()), 0), high = low;
   for (size_t i = 0; i < pad.size() / 2; ++i) {  // pairs, from the last dim on
     const size_t d = low.size() - 1 - i;
@@ -91,8 +92,8 @@ Value roll(Context& x, Value self, const Dims& shifts, const Dims& dims) {
     return x.b.reshape(rotate(x, flat, shifts[0], 0), self.dims());
   }
   x.check(!shifts.empty(), "`shifts` required");
-  x.check(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ",
-          shifts.size(), ", dims:", dims.size());
+  x.check(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ", shifts.size(),
+          ", dims:", dims.size());
   x.check_index(self.rank() > 0, "Dimension specified as ", dims[0],
                 " but tensor has no dimensions");
   Value v = self;
@@ -107,14 +108,16 @@ Value flip(Context& x, Value self, const Dims& dims) {
 }
 
 Value keep_triangle(Context& x, Value self, int64_t diagonal, bool lower) {
-  x.check(self.rank() >= 2, lower ? "tril" : "triu", ": input tensor must have at least 2 dimensions");
+  x.check(self.rank() >= 2, lower ? "tril" : "triu",
+          ": input tensor must have at least 2 dimensions");
   const int64_t r = self.rank();
   const Value keep = triangle(x, self.dim(r - 2), self.dim(r - 1), diagonal, lower);
   return x.b.select(x.broadcast(keep, self.dims()), self, x.like(self, 0));
 }
 
 // Coordinates of a triangle, row by row: [2, number of elements].
-Value triangle_indices(Context& x, int64_t rows, int64_t columns, int64_t offset, DType t, bool lower) {
+Value triangle_indices(Context& x, int64_t rows, int64_t columns, int64_t offset, DType t,
+                       bool lower) {
   x.check(rows >= 0, "row must be non-negative, got", rows);
   x.check(columns >= 0, "col must be non-negative, got", columns);
   x.check_supported(t == DType::kI32 || t == DType::kI64, lower ? "\"tril" : "\"triu",
@@ -134,7 +137,8 @@ Value triangle_indices(Context& x, int64_t rows, int64_t columns, int64_t offset
 Value repeat(Context& x, Value self, const Dims& repeats) {
   const auto rank = static_cast<int64_t>(repeats.size());
   const int64_t added = rank - self.rank();
-  x.check(added >= 0, "Number of dimensions of repeat dims can not be smaller than number of "
+  x.check(added >= 0,
+          "Number of dimensions of repeat dims can not be smaller than number of "
           "dimensions of tensor");
   Dims result, split, map;  // split: each dim as (repeats, size)
   for (int64_t i = 0; i < rank; ++i) {
@@ -169,8 +173,9 @@ Value block_diagonal(Context& x, const Values& tensors) {
   int64_t columns = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Value v = tensors[i];
-    x.check(v.rank() <= 2, "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input ",
-            i, " has ", v.rank(), " dimensions");
+    x.check(v.rank() <= 2,
+            "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input ", i, " has ",
+            v.rank(), " dimensions");
     const Dims d = v.rank() == 2 ? v.dims() : Dims{1, v.numel()};
     blocks.push_back(x.b.reshape(x.convert(v, t), d));
     columns += d[1];
@@ -203,12 +208,14 @@ void register_shape(ops::Registry& r) {
   r.op("aten::triu", [](Context& x, Value self, int64_t diagonal) {
     return keep_triangle(x, self, diagonal, false);
   });
-  r.op("aten::tril_indices", [](Context& x, int64_t row, int64_t col, int64_t offset, Opt<DType> dtype) {
-    return triangle_indices(x, row, col, offset, dtype.value_or(DType::kI64), true);
-  });
-  r.op("aten::triu_indices", [](Context& x, int64_t row, int64_t col, int64_t offset, Opt<DType> dtype) {
-    return triangle_indices(x, row, col, offset, dtype.value_or(DType::kI64), false);
-  });
+  r.op("aten::tril_indices",
+       [](Context& x, int64_t row, int64_t col, int64_t offset, Opt<DType> dtype) {
+         return triangle_indices(x, row, col, offset, dtype.value_or(DType::kI64), true);
+       });
+  r.op("aten::triu_indices",
+       [](Context& x, int64_t row, int64_t col, int64_t offset, Opt<DType> dtype) {
+         return triangle_indices(x, row, col, offset, dtype.value_or(DType::kI64), false);
+       });
 }
 
 }  // namespace tpu::aten
