@@ -6,7 +6,5 @@
 namespace tpu::bridge {
 
 hlo::Precision current_precision();
-void push_precision(hlo::Precision p);
-void pop_precision();
 
 }  // namespace tpu::bridge

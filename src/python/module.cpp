@@ -11,6 +11,7 @@
 #include "bridge/fallback.h"
 #include "bridge/generator.h"
 #include "bridge/hooks.h"
+#include "bridge/inherited.h"
 #include "bridge/precision.h"
 #include "bridge/register.h"
 #include "bridge/stream.h"
@@ -322,8 +323,8 @@ PYBIND11_MODULE(_C, m) {
         [](int v) { runtime::set_default_mode(static_cast<runtime::Mode>(v)); });
   m.def("current_mode",
         [] { return guarded([] { return static_cast<int>(runtime::current_mode()); }); });
-  m.def("push_mode", [](int v) { runtime::push_mode(static_cast<runtime::Mode>(v)); });
-  m.def("pop_mode", [] { guarded([] { runtime::pop_mode(); }); });
+  m.def("push_mode", [](int v) { bridge::push_mode(static_cast<runtime::Mode>(v)); });
+  m.def("pop_mode", [] { guarded([] { bridge::pop_mode(); }); });
   m.def("flush", [](int i) {
     guarded([&] {
       device(i);

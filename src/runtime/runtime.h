@@ -119,6 +119,8 @@ void set_default_mode(Mode m);
 void push_mode(Mode m);
 void pop_mode();
 Mode current_mode();
+// Asked where this thread has pushed nothing: a Mode, or -1. Set by bridge/, for threads that run another's work.
+void set_inherited_mode(int (*f)());
 
 pjrt::ElementType element_type(trace::DType t);
 

@@ -1,0 +1,87 @@
+#include "bridge/inherited.h"
+
+#include <ATen/ThreadLocalPythonObjects.h>
+#include <Python.h>
+#include <torch/csrc/PyInterpreter.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+namespace tpu::bridge {
+namespace {
+
+using at::impl::ThreadLocalPythonObjects;
+
+// Pushes of all threads that are in force: while there is none, nobody looks.
+std::atomic<int> pushes{0};
+thread_local std::vector<runtime::Mode> modes;
+thread_local std::vector<hlo::Precision> precisions;
+
+const std::string& key() {
+  static const auto* k = new std::string("torch_tpu");
+  return *k;
+}
+
+// mode + 1, precision + 1; 0 is nothing.
+constexpr long kPrecisionUnit = 16;
+
+void publish() {
+  const long code = (modes.empty() ? 0 : static_cast<long>(modes.back()) + 1) +
+                    (precisions.empty() ? 0 : kPrecisionUnit * (static_cast<long>(precisions.back()) + 1));
+  if (code == 0) {
+    if (ThreadLocalPythonObjects::contains(key())) ThreadLocalPythonObjects::erase(key());
+    return;
+  }
+  ThreadLocalPythonObjects::set(key(), std::make_shared<c10::SafePyObject>(PyLong_FromLong(code), getPyInterpreter()));
+}
+
+long inherited() {
+  if (pushes.load(std::memory_order_relaxed) == 0 || !ThreadLocalPythonObjects::contains(key())) return 0;
+  // A small int is never changed: reading it needs no GIL.
+  return PyLong_AsLong(ThreadLocalPythonObjects::get(key())->ptr(getPyInterpreter()));
+}
+
+int inherited_mode() { return static_cast<int>(inherited() % kPrecisionUnit) - 1; }
+
+[[maybe_unused]] const bool registered = [] {
+  runtime::set_inherited_mode(&inherited_mode);
+  return true;
+}();
+
+}  // namespace
+
+void push_mode(runtime::Mode m) {
+  runtime::push_mode(m);
+  modes.push_back(m);
+  ++pushes;
+  publish();
+}
+
+void pop_mode() {
+  runtime::pop_mode();
+  modes.pop_back();
+  --pushes;
+  publish();
+}
+
+void push_precision(hlo::Precision p) {
+  precisions.push_back(p);
+  ++pushes;
+  publish();
+}
+
+void pop_precision() {
+  TPU_CHECK(!precisions.empty(), "no precision was pushed on this thread");
+  precisions.pop_back();
+  --pushes;
+  publish();
+}
+
+std::optional<hlo::Precision> pushed_precision() {
+  if (!precisions.empty()) return precisions.back();
+  const long p = inherited() / kPrecisionUnit;
+  return p > 0 ? std::optional(static_cast<hlo::Precision>(p - 1)) : std::nullopt;
+}
+
+}  // namespace tpu::bridge
