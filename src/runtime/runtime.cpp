@@ -26,6 +26,7 @@ int64_t host_memory_bytes() {
 
 std::atomic<int> process_mode{-1};
 thread_local std::vector<Mode> mode_stack;
+int (*inherited_mode)() = nullptr;
 
 std::string describe(const trace::Node& n) {
   std::string s = n.inst->signature();
@@ -51,7 +52,14 @@ void pop_mode() {
   TPU_CHECK(!mode_stack.empty(), "no eager mode was pushed on this thread");
   mode_stack.pop_back();
 }
-Mode current_mode() { return mode_stack.empty() ? default_mode() : mode_stack.back(); }
+Mode current_mode() {
+  if (!mode_stack.empty()) return mode_stack.back();
+  if (inherited_mode) {
+    if (const int m = inherited_mode(); m >= 0) return static_cast<Mode>(m);
+  }
+  return default_mode();
+}
+void set_inherited_mode(int (*f)()) { inherited_mode = f; }
 
 pjrt::ElementType element_type(trace::DType t) {
   using enum pjrt::ElementType;
