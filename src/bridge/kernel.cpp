@@ -127,6 +127,7 @@ class Encoder {
   const at::TensorBase* second = nullptr;
   c10::SmallVector<const at::TensorBase*, 8> all;
   bool all_contiguous = true;
+  bool has_host_number = false;
 
  private:
   void tensor(const at::Tensor& t) {
@@ -155,6 +156,7 @@ class Encoder {
               "Expected all tensors to be on the same device, but found at least two devices, tpu:", device_.index,
               " and ", t.device().str(), "!");
     const c10::Scalar s = t.item();
+    has_host_number = true;
     key.tensor_scalar(to_dtype(t.scalar_type()), t.unsafeGetTensorImpl()->is_wrapped_number());
     numbers.push_back(to_number(s));
   }
@@ -218,6 +220,18 @@ class Encoder {
 };
 
 // ---- Strides of results.
+
+// TensorIterator's short cut: dense operands of one shape and one layout hand their strides to the result, as they are
+// even where a size is 1.
+const at::TensorBase* common_layout(const ops::OpDef& def, const Encoder& e) {
+  if (def.layout != ops::LayoutRule::kElementwise || e.all_contiguous || e.has_host_number) return nullptr;
+  const at::TensorBase* t = e.all[0];
+  if (!t->is_non_overlapping_and_dense()) return nullptr;
+  for (const at::TensorBase* o : e.all) {
+    if (o->sizes() != t->sizes() || o->strides() != t->strides()) return nullptr;
+  }
+  return t;
+}
 
 // Dims in order of decreasing stride that TensorIterator gives the result of these operands (its rule: an
 // insertion sort of dims, innermost last, by the first operand that tells two dims apart; equal strides are told
@@ -322,9 +336,11 @@ Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e, const std::op
   return r;
 }
 
-at::Tensor fresh(Recorded& r, size_t i) {
+at::Tensor fresh(Recorded& r, size_t i, const at::TensorBase* layout) {
   if (!r.outputs[i]) return at::Tensor();
-  return make_tensor(std::move(r.outputs[i]), &r.inst->outputs[i]);
+  at::Tensor t = make_tensor(std::move(r.outputs[i]), &r.inst->outputs[i]);
+  if (layout && t.sizes() == layout->sizes()) t.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), layout->strides());
+  return t;
 }
 
 // The kind of a schema argument, as the lowering's parameter may spell it.
@@ -519,7 +535,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
           for (const c10::IValue& t : args[w].toListRef()) assign(t.toTensor());
         }
       }
-      for (; next < r.outputs.size(); ++next) results.push_back(fresh(r, next));
+      const at::TensorBase* layout = written_.empty() ? common_layout(def_, e) : nullptr;
+      for (; next < r.outputs.size(); ++next) results.push_back(fresh(r, next, layout));
     }
     runtime_().after_record(d);
   } catch (const Error& e) {
@@ -566,7 +583,8 @@ std::vector<at::Tensor> call(const char* op, c10::ArrayRef<c10::IValue> args,
     const Dims order = result_order(*def, e);
     e.key.layout(order.data(), order.size());
     Recorded r = record_call(*def, d, e, generator);
-    for (size_t i = 0; i < r.outputs.size(); ++i) results.push_back(fresh(r, i));
+    const at::TensorBase* layout = common_layout(*def, e);
+    for (size_t i = 0; i < r.outputs.size(); ++i) results.push_back(fresh(r, i, layout));
   }
   runtime_().after_record(d);
   return results;

@@ -158,7 +158,7 @@ const Instance& InstanceTable::get(std::string_view key) {
           const auto d = static_cast<size_t>(order[i]);
           logical.dims[d] = r.dim(static_cast<int64_t>(i));
           out.strides[d] = stride;
-          stride *= std::max<int64_t>(logical.dims[d], 1);
+          stride *= logical.dims[d];  // 0 after a size of 0, as TensorIterator
         }
         out.logical = intern(logical);
         out.row_major = false;
