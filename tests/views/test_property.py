@@ -44,9 +44,13 @@ class Mismatch(AssertionError):
 
 @dataclass(eq=False)
 class Memory:
-    """What a storage may be used for. `bits`: it holds patterns that need not be sound numbers."""
+    """What a storage may be used for.
+
+    `bits`: it holds patterns that need not be sound numbers. `bools`: its bytes are 0 or 1.
+    """
 
     bits: bool = False
+    bools: bool = False
 
 
 @dataclass(eq=False)
@@ -61,7 +65,7 @@ class Pair:
     @property
     def arithmetic(self) -> bool:
         if self.c.dtype in INTS or self.c.dtype == torch.bool:
-            return True
+            return self.c.dtype == torch.bool or not self.memory.bools
         return self.c.dtype in (*FLOATS, *COMPLEX) and not self.memory.bits
 
 
@@ -126,8 +130,10 @@ class Program:
 
     # ---- Small choices.
 
-    def number(self, dtype: torch.dtype) -> complex | float | int | bool:
+    def number(self, dtype: torch.dtype, bools: bool = False) -> complex | float | int | bool:
         r = self.r
+        if bools and dtype != torch.bool:
+            return r.randint(0, 1)
         if dtype == torch.bool:
             return r.random() < 0.5
         if dtype in COMPLEX:
@@ -136,12 +142,14 @@ class Program:
             return r.randint(-8, 8) / 2
         return r.randint(0, 6) if dtype in (torch.uint8, *MOVED) else r.randint(-6, 6)
 
-    def values(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    def values(
+        self, shape: tuple[int, ...], dtype: torch.dtype, bools: bool = False
+    ) -> torch.Tensor:
         n = 1
         for s in shape:
             n *= s
         flat = torch.tensor(
-            [self.number(dtype) for _ in range(n)],
+            [self.number(dtype, bools) for _ in range(n)],
             dtype=torch.complex128 if dtype in COMPLEX else torch.float64,
         )
         return flat.reshape(shape).to(dtype)
@@ -191,7 +199,7 @@ class Program:
         return p
 
     def both(self, text: str, f: Callable[[Callable[[Pair], torch.Tensor]], object]) -> object:
-        """f on the CPU's tensors and on the device's; both results, or None when both raise alike."""
+        """f on the tensors of either side; both results, or None when both raise alike."""
         self.say(text)
         try:
             c = f(lambda p: p.c)
@@ -232,7 +240,7 @@ class Program:
             self.say(f"    part {keep}")
         if c.numel() > MAX_NUMEL:
             return
-        memory = p.memory if same_storage(c, p.c) else Memory(p.memory.bits)
+        memory = p.memory if same_storage(c, p.c) else Memory(p.memory.bits, p.memory.bools)
         q = self.enter(c, t, memory)
         self.say(f"    -> {q.name} {c.dtype} {tuple(c.shape)} {c.stride()} +{c.storage_offset()}")
 
@@ -429,13 +437,16 @@ class Program:
             return None
         if p.c.dtype in COMPLEX:
             to = torch.float32 if p.c.dtype == torch.complex64 else torch.float64
+        elif p.memory.bools:
+            to = self.r.choice([torch.uint8, torch.int8])
         elif p.c.dtype in INTS and not p.memory.bits:
             to = self.r.choice(INTS)
         elif p.c.dtype == torch.bool:
             to = torch.uint8
+            p.memory.bools = True
         else:
             to = self.r.choice([*INTS, *(MOVED if p.memory.bits else [])])
-        if not (p.c.dtype in COMPLEX or (p.c.dtype in INTS and to in INTS)):
+        if p.c.dtype.is_floating_point or p.memory.bits or p.c.dtype in MOVED:
             p.memory.bits = True
         return f"{{}}.view({to})", lambda x: x.view(to)
 
@@ -466,10 +477,9 @@ class Program:
                     kinds = [k for k in kinds if k not in ("index_add_", "accumulate")] + [
                         "logical_or_"
                     ]
-        elif self.r.random() < 0.2:
+        elif self.r.random() < 0.2 and torch._debug_has_internal_overlap(dst.c) == 1:
             # Refused when the overlap is plain: stride 0.
-            if torch._debug_has_internal_overlap(dst.c) == 1:
-                kinds = ["copy_", "add_scalar"] if dst.arithmetic else ["copy_"]
+            kinds = ["copy_", "add_scalar"] if dst.arithmetic else ["copy_"]
         kind = self.r.choice(kinds)
         made = self.a_write(dst, kind)
         if made is None:
@@ -483,15 +493,10 @@ class Program:
         """A live tensor or a fresh one that broadcasts to dst without undefined overlap."""
 
         def fits(p: Pair) -> bool:
-            if (
-                same_dtype
-                or dst.memory.bits
-                or p.memory.bits
-                or p.c.dtype in MOVED
-                or dst.c.dtype in MOVED
-            ):
-                if p.c.dtype != dst.c.dtype:
-                    return False
+            strict = same_dtype or dst.memory.bits or p.memory.bits
+            strict = strict or p.c.dtype in MOVED or dst.c.dtype in MOVED
+            if strict and p.c.dtype != dst.c.dtype:
+                return False
             if arithmetic and not p.arithmetic:
                 return False
             if p.c.is_complex() and not dst.c.is_complex():
@@ -501,6 +506,8 @@ class Program:
             ):
                 return False
             if p.memory.bits and not dst.memory.bits:
+                return False
+            if dst.memory.bools and p.c.dtype != torch.bool and not p.memory.bools:
                 return False
             try:
                 if torch.broadcast_shapes(p.c.shape, dst.c.shape) != dst.c.shape:
@@ -518,7 +525,7 @@ class Program:
                 shape[i] = 1
         if self.r.random() < 0.25:
             shape = shape[self.r.randint(0, len(shape)) :]
-        c = self.values(tuple(shape), dst.c.dtype)
+        c = self.values(tuple(shape), dst.c.dtype, dst.memory.bools)
         if self.r.random() < 0.3 and len(shape) > 1:
             c = c.mT.contiguous().mT
         p = Pair(c, c.to("tpu"), Memory(), f"{c.dtype}{tuple(shape)}{c.stride()}")
@@ -528,7 +535,7 @@ class Program:
         self, dst: Pair, kind: str
     ) -> tuple[str, Callable[[Callable[[Pair], torch.Tensor]], object]] | None:
         r, name, dtype = self.r, dst.name, dst.c.dtype
-        v = self.number(dtype)
+        v = self.number(dtype, dst.memory.bools)
         rank = dst.c.dim()
         match kind:
             case "fill_":
@@ -536,7 +543,7 @@ class Program:
             case "zero_":
                 return f"{name}.zero_()", lambda get: get(dst).zero_()
             case "fill_tensor":
-                c = self.values((), dtype)
+                c = self.values((), dtype, dst.memory.bools)
                 src = Pair(c, c.to("tpu"), Memory(), f"0-d {c.item()}")
                 return f"{name}.fill_({src.name})", lambda get: get(dst).fill_(get(src))
             case "copy_":
@@ -630,15 +637,15 @@ class Program:
         i = Pair(index, index.to("tpu"), Memory(), f"{rows}")
         shape = list(dst.c.shape)
         shape[d] = len(rows)
-        c = self.values(tuple(shape), dtype)
+        c = self.values(tuple(shape), dtype, dst.memory.bools)
         src = Pair(c, c.to("tpu"), Memory(), f"values{tuple(shape)}")
         match kind:
             case "index_put_" | "accumulate":
                 add = kind == "accumulate"
                 return (
-                    f"{name}.index_put_(dim {d}: {i.name}, {src.name}, accumulate={add})",
-                    lambda get: get(dst).index_put_(
-                        (None,) * d + (get(i),), get(src), accumulate=add
+                    f"index_put_({name}, {d} x None, {i.name}, {src.name}, accumulate={add})",
+                    lambda get: torch.ops.aten.index_put_(
+                        get(dst), [None] * d + [get(i)], get(src), add
                     ),
                 )
             case "index_copy_":
@@ -701,7 +708,7 @@ class Program:
         c, t = result
         if c.numel() > MAX_NUMEL:
             return
-        memory = p.memory if same_storage(c, p.c) else Memory(p.memory.bits)
+        memory = p.memory if same_storage(c, p.c) else Memory(p.memory.bits, p.memory.bools)
         x = self.enter(c, t, memory)
         self.say(f"    -> {x.name} {c.dtype} {tuple(c.shape)} {c.stride()}")
 
@@ -752,7 +759,8 @@ class Program:
                     )
                 if (p.c._base is q.c) != (p.t._base is q.t):
                     raise Mismatch(
-                        f"{p.name}._base is {q.name}: {p.t._base is q.t}, on the CPU {p.c._base is q.c}"
+                        f"{p.name}._base is {q.name}: {p.t._base is q.t}, "
+                        f"on the CPU {p.c._base is q.c}"
                     )
                 if c and p.c.numel() and q.c.numel():
                     a, b = p.t.data_ptr() - q.t.data_ptr(), p.c.data_ptr() - q.c.data_ptr()

@@ -1,0 +1,304 @@
+"""Late errors: what they name, and that the device goes on."""
+
+import os
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import exact, run_python
+
+from torch_tpu.mode import EagerMode, set_eager_mode
+
+FUSED, STRICT = EagerMode.DEFER_AND_FUSE, EagerMode.DEFER_NEVER
+HERE = os.path.basename(__file__)
+
+
+def line_of(text):
+    """Number of the line of this file that ends with the comment `text`."""
+    with open(__file__) as lines:
+        return next(i for i, line in enumerate(lines, 1) if line.rstrip().endswith("# " + text))
+
+
+def works():
+    x = torch.ones(3).to("tpu")
+    exact(x + 1, torch.full((3,), 2.0))
+
+
+# ---- At once, on the user's line.
+
+
+def test_a_bad_shape_is_told_when_recorded(mode):
+    x = torch.ones(2, 3).to("tpu")
+    with pytest.raises(RuntimeError) as error:
+        x @ x
+    text = str(error.value)
+    assert re.search(r"mm\(self: Float\[2, 3\], mat2: Float\[2, 3\]\)", text), text
+    works()
+
+
+ALIKE = {
+    "add": lambda x: x + torch.ones(4).to(x.device),
+    "dim": lambda x: x.sum(5),
+    "cat": lambda x: torch.cat([x, x.new_ones(3, 3)]),
+    "view": lambda x: x.view(5),
+    "expand": lambda x: x.expand(4, 4),
+    "dtype": lambda x: torch.bitwise_and(x, x),
+    "cast": lambda x: x.long().add_(0.5),
+    "select": lambda x: x[7],
+    "inplace": lambda x: x.add_(x.new_ones(5, 2, 3)),
+    "internal": lambda x: x[:1].expand(4, 3).add_(1),
+    "overlap": lambda x: x.view(-1)[1:].add_(x.view(-1)[:-1]),
+    "out": lambda x: torch.add(x, x, out=x.new_empty(2, 3, dtype=torch.int32)),
+    "device": lambda x: torch.matmul(x, torch.ones(3, 2, device="meta" if x.is_cpu else "cpu")),
+    "index": lambda x: x[x],
+    "scalar": lambda x: x.item(),
+    "bool": lambda x: bool(x),
+    "leaf": lambda x: x.requires_grad_().add_(1),
+    "grad": lambda x: (x.clone().requires_grad_() * 2).backward(),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_the_class_is_that_of_the_cpu(name):
+    with pytest.raises(Exception) as cpu:
+        ALIKE[name](torch.ones(2, 3))
+    with pytest.raises(type(cpu.value)) as mine:
+        ALIKE[name](torch.ones(2, 3).to("tpu"))
+    assert type(mine.value) is type(cpu.value)
+    works()
+
+
+def test_a_refused_call_changes_nothing(mode):
+    x = torch.arange(6.0).to("tpu")
+    y = x[1:4]
+    version = x._version
+    for bad in (lambda: y.add_(torch.ones(5).to("tpu")), lambda: torch.mm(x, x, out=y)):
+        with pytest.raises(RuntimeError):
+            bad()
+    assert x._version == version
+    exact(x, torch.arange(6.0))
+
+
+# ---- Indices: told at the next wait.
+
+INDEX_ERRORS = {
+    "getitem": lambda x, i: x[i],
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i[:, None].expand(3, 2)),
+    "take": lambda x, i: x.view(-1)[:5].take(i),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "index_put": lambda x, i: x.clone().index_put_((i,), x.new_ones(3, 2)),
+    "index_add": lambda x, i: x.clone().index_add_(0, i, x.new_ones(3, 2)),
+    "index_copy": lambda x, i: x.clone().index_copy_(0, i, x.new_ones(3, 2)),
+    "index_fill": lambda x, i: x.clone().index_fill_(0, i, 2.0),
+    "scatter": lambda x, i: x.clone().scatter_(0, i[:, None].expand(3, 2), x.new_ones(3, 2)),
+    "nll_loss": lambda x, i: F.nll_loss(x[:3].expand(3, 2), i),
+    "cross_entropy": lambda x, i: F.cross_entropy(x[:3], i),
+}
+
+
+@pytest.mark.parametrize("name", INDEX_ERRORS)
+@pytest.mark.parametrize("wait", ["read", "synchronize"])
+def test_an_index_out_of_range_raises_at_the_next_wait(name, wait, mode):
+    x = torch.arange(10.0).reshape(5, 2).to("tpu")
+    i = torch.tensor([0, 77, 1]).to("tpu")
+    with pytest.raises(IndexError) as error:
+        y = INDEX_ERRORS[name](x, i)  # here
+        y.cpu() if wait == "read" else torch.tpu.synchronize()
+    text = str(error.value)
+    assert "77" in text, text
+    assert re.search(r"\b[25]\b", text), text
+    if name not in ("nll_loss", "cross_entropy"):
+        assert HERE in text, text
+    # Once told it is over, and nothing that came before is lost.
+    torch.tpu.synchronize()
+    exact(x, torch.arange(10.0).reshape(5, 2))
+    works()
+
+
+def test_an_index_error_names_the_line_that_made_it():
+    x = torch.ones(4).to("tpu")
+    i = torch.tensor([9]).to("tpu")
+    with set_eager_mode(FUSED):
+        y = x[i]  # the index
+        z = y + 1
+        with pytest.raises(IndexError, match=f"{HERE}:{line_of('the index')} in test_an_index"):
+            z.sum().item()
+
+
+def test_a_wrong_index_touches_nothing_else(mode):
+    x = torch.zeros(4, 2).to("tpu")
+    with pytest.raises(IndexError):
+        x[torch.tensor([2, 11]).to("tpu")] = 1.0
+        torch.tpu.synchronize()
+    assert x.cpu()[[0, 1]].abs().sum() == 0
+
+
+# ---- Memory, which runs out when the window runs: in a process of its own, with a limit.
+
+LIMITED = """
+    import torch
+    from torch_tpu.mode import EagerMode, set_eager_mode
+    MiB = 2 ** 20
+    keep = torch.zeros(24, 1024, 256).to("tpu")          # 24 MiB
+    small = torch.zeros(3, 1024, 256).to("tpu")          # 3 MiB
+    torch.tpu.synchronize()
+"""
+
+
+def test_out_of_memory_in_a_window_names_all():
+    out = run_python(
+        LIMITED
+        + """
+    with set_eager_mode(EagerMode.DEFER_AND_FUSE):
+        x = small + 1
+        def grow(x):
+            return x.repeat(20, 1, 1)
+        y = grow(x)
+        try:
+            y.sum().item()
+            y.cpu()
+        except torch.OutOfMemoryError as error:
+            print(error)
+    print("then", (small + 1).mean().item(), torch.tpu.memory_stats()["num_ooms"])
+    """,
+        TORCH_TPU_MEMORY_LIMIT="64M",
+    )
+    text, after = out.split("then")
+    for part in (
+        r"out of memory on tpu:0",
+        r"needs \d+(\.\d)? MiB",
+        r"of 64(\.0)? MiB are free",
+        r"largest live tensors: float32\[24, 1024, 256\] \(24(\.0)? MiB\), float32\[3, 1024, 256\]",
+        r"deferred ops, run because of: read",
+        r"first: aten::add\.?\w*\(float32\[3, 1024, 256\]\) at <string>:\d+ in <module>",
+        r"last: aten::\w+",
+    ):
+        assert re.search(part, text), (part, text)
+    assert after == " 1.0 1\n"
+
+
+@pytest.mark.parametrize("mode_name", ["DEFER_NEVER", "DEFER_NEVER_AND_LAUNCH_BLOCKING"])
+def test_out_of_memory_in_strict_modes_is_on_the_line(mode_name):
+    out = run_python(
+        LIMITED
+        + f"""
+    with set_eager_mode(EagerMode.{mode_name}):
+        try:
+            small.repeat(20, 1, 1)
+        except torch.OutOfMemoryError as error:
+            print(type(error).__module__, type(error).__name__, error)
+        try:
+            torch.zeros(50 * MiB, dtype=torch.uint8).to("tpu")
+        except torch.OutOfMemoryError as error:
+            print(error)
+        del keep
+        print(torch.zeros(50 * MiB, dtype=torch.uint8).to("tpu").shape[0] // MiB)
+    """,
+        TORCH_TPU_MEMORY_LIMIT="64M",
+    )
+    first, *rest, last = out.strip().split("\n")
+    assert "torch" in first and "OutOfMemoryError" in first and "needs 60" in first, out
+    assert any("a copy of 50" in line and "does not fit" in line for line in rest), out
+    assert last == "50"
+
+
+def test_every_result_of_a_failed_window_raises():
+    out = run_python(
+        LIMITED
+        + """
+    torch.tpu.eager_mode = EagerMode.DEFER_AND_FUSE
+    a = small + 1
+    big = a.repeat(20, 1, 1)
+    small.mul_(2)
+    said = []
+    for t in (a, big, small, a + 1, small[0]):
+        try:
+            t.cpu()
+            said.append("no error")
+        except torch.OutOfMemoryError:
+            said.append("memory")
+    print(said)
+    del a, big, t
+    small = torch.ones(2).to("tpu")
+    print((small + 1).tolist())
+    """,
+        TORCH_TPU_MEMORY_LIMIT="64M",
+    )
+    assert out == "['memory', 'memory', 'memory', 'memory', 'memory']\n[2.0, 2.0]\n"
+
+
+# ---- The plugin and the environment.
+
+
+def test_a_plugin_path_that_does_not_exist():
+    stderr = run_python(
+        "import torch; torch.ones(2).to('tpu')",
+        ok=False,
+        TORCH_TPU_PJRT_PLUGIN="/nowhere/plugin.so",
+    )
+    assert "RuntimeError" in stderr and "/nowhere/plugin.so" in stderr
+
+
+def test_a_library_that_is_no_plugin():
+    stderr = run_python(
+        "import torch; torch.ones(2).to('tpu')", ok=False, TORCH_TPU_PJRT_PLUGIN="libm.so.6"
+    )
+    assert "RuntimeError" in stderr and "libm.so.6" in stderr and "GetPjrtApi" in stderr
+
+
+@pytest.mark.parametrize(
+    "variable, value, takes",
+    [
+        ("TORCH_TPU_DEFER_AND_FUSE", "perhaps", "on, off"),
+        ("TORCH_TPU_FALLBACK", "always", "warn|error|quiet".replace("|", ", ")),
+        ("TORCH_TPU_PLATFORM", "gpu", "auto, tpu, cpu"),
+        ("TORCH_TPU_CPU_DEVICE_COUNT", "two", "a whole number"),
+        ("TORCH_TPU_CPU_DEVICE_COUNT", "0", "1 to 127"),
+        ("TORCH_TPU_MEMORY_LIMIT", "much", "512M"),
+        ("TORCH_TPU_XLA_OPTIONS", "no_such_option=1", "no_such_option"),
+    ],
+)
+def test_an_environment_value_that_is_none(variable, value, takes):
+    stderr = run_python(
+        "import torch; (torch.ones(2).to('tpu') + 1).item\nprint(torch.geqrf(torch.ones(2, 2).to('tpu')))",
+        ok=False,
+        **{variable: value},
+    )
+    assert variable in stderr or takes in stderr, stderr
+    assert "Error" in stderr and takes in stderr, stderr
+
+
+def test_a_damaged_cache_file_is_replaced(tmp_path):
+    code = """
+        import torch
+        from torch_tpu import debug
+        x = torch.arange(6.).to("tpu")
+        print((x * 3).sum().item(), debug.compile_count(), debug.counters()["disk_hits"])
+    """
+    env = {"TORCH_TPU_CACHE_DIR": str(tmp_path)}
+    assert run_python(code, **env) == "45.0 2 0\n"
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 2
+    good = [f.read_bytes() for f in files]
+    files[0].write_bytes(good[0][: len(good[0]) // 2])
+    files[1].write_bytes(good[1][:-5] + b"xxxxx")
+    assert run_python(code, **env) == "45.0 2 0\n"
+    assert run_python(code, **env) == "45.0 0 2\n"
+
+
+def test_a_cache_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    from helpers import sys  # the interpreter that runs the tests
+
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch; print((torch.ones(2).to('tpu') + 1).tolist())"],
+        env={**os.environ, "TORCH_TPU_CACHE_DIR": str(tmp_path / "file")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "[2.0, 2.0]\n" and done.returncode == 0
+    assert done.stderr.count("disk cache is off") == 1
