@@ -52,6 +52,7 @@ def cache_clear(memory: bool, disk: bool) -> None: ...
 def settings() -> list[dict[str, Any]]: ...  # name, env, type, default, value, doc
 def ops() -> list[dict[str, Any]]: ...  # name, family (schema names), file, layout, random
 def lower(tensors: list[torch.Tensor]) -> str: ...  # StableHLO text of what these deferred tensors need
+def time_launch(device: int, rounds: int) -> float: ...  # seconds of the plugin's part of a flush
 def set_module_callback(fn: Callable[[str, str], None] | None) -> None: ...  # (key, text) of each compile
 def storage_info(t: torch.Tensor) -> dict[str, Any]: ...  # slot, state ("deferred" | "ready"), base type
 def pin_memory_stats() -> dict[str, int]: ...

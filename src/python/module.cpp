@@ -347,6 +347,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("ops", &ops_list);
   m.def("lower",
         [](const std::vector<at::Tensor>& t) { return guarded([&] { return lower(t); }); });
+  m.def("time_launch", [](int i, int rounds) {
+    return guarded([&] {
+      runtime::Device& d = device(i);
+      RecorderLock lock;
+      return Runtime::get().time_launch(d, rounds);
+    });
+  });
   m.def("set_module_callback", &set_module_callback);
   m.def("set_data", [](const at::Tensor& t, const at::Tensor& data) {
     return guarded([&] { return set_data(t, data); });

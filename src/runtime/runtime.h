@@ -91,6 +91,10 @@ class Runtime {
   // Throws kIndex for the first assertion of launched work that failed; waits for that work.
   void check_assertions(Device& d);
 
+  // For bench/: seconds that the plugin alone takes for a launch of what is recorded and the release of its results, the
+  // least of `rounds`. Donates nothing and leaves the window as it is. Under the lock.
+  double time_launch(Device& d, int rounds);
+
   void shutdown();
 
  private:
