@@ -62,6 +62,21 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const 
   return {r[0], r[1], r[2]};
 }
 
+std::tuple<Tensor&, Tensor&, Tensor&> native_batch_norm_out(const Tensor& input, const std::optional<Tensor>& weight,
+                                                            const std::optional<Tensor>& bias, const std::optional<Tensor>& mean,
+                                                            const std::optional<Tensor>& var, bool training, double momentum,
+                                                            double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
+  const auto r = native_batch_norm(input, weight, bias, mean, var, training, momentum, eps);
+  const auto give = [](Tensor& to, const Tensor& from) {
+    if (to.sizes() != from.sizes()) to.resize_(from.sizes());
+    to.copy_(from);
+  };
+  give(out, std::get<0>(r));
+  give(save_mean, std::get<1>(r));
+  give(save_invstd, std::get<2>(r));
+  return {out, save_mean, save_invstd};
+}
+
 std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input, const std::optional<Tensor>& mean,
                                                    const std::optional<Tensor>& var, double momentum) {
   auto r = run("tpu::batch_norm_update_stats_with_stats", {input, optional(mean), optional(var), momentum});
@@ -98,11 +113,6 @@ std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(const Tensor& inp
 
 bool of_transpose(const Tensor& a) { return a.is_contiguous() && !a.is_complex(); }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> solve_ex(const Tensor& a, const Tensor& b, bool left, bool check_errors) {
-  auto r = run("tpu::linalg_solve_ex", {a, b, left, check_errors, of_transpose(a)});
-  if (check_errors) at::_linalg_check_errors(r[3], "torch.linalg.solve_ex", a.dim() == 2);
-  return {r[0], r[1], r[2], r[3]};
-}
 std::tuple<Tensor, Tensor, Tensor> det(const Tensor& a) {
   auto r = run("tpu::linalg_det", {a, of_transpose(a)});
   return {r[0], r[1], r[2]};
@@ -116,10 +126,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", sdp_choice);
   m.impl("_scaled_dot_product_fused_attention_overrideable", attention);
   m.impl("native_batch_norm", native_batch_norm);
+  m.impl("native_batch_norm.out", native_batch_norm_out);
   m.impl("batch_norm_update_stats", batch_norm_update_stats);
   m.impl("batch_norm_gather_stats", batch_norm_gather_stats);
   m.impl("batch_norm_gather_stats_with_counts", batch_norm_gather_stats_with_counts);
-  m.impl("_linalg_solve_ex", solve_ex);
   m.impl("_linalg_det", det);
   m.impl("_linalg_slogdet", slogdet);
 }
