@@ -66,7 +66,7 @@ std::tuple<Tensor&, Tensor&, Tensor&> native_batch_norm_out(const Tensor& input,
                                                             const std::optional<Tensor>& bias, const std::optional<Tensor>& mean,
                                                             const std::optional<Tensor>& var, bool training, double momentum,
                                                             double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
-  const auto r = native_batch_norm(input, weight, bias, mean, var, training, momentum, eps);
+  const auto r = bridge::native_batch_norm(input, weight, bias, mean, var, training, momentum, eps);
   const auto give = [](Tensor& to, const Tensor& from) {
     if (to.sizes() != from.sizes()) to.resize_(from.sizes());
     to.copy_(from);
