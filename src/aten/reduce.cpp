@@ -466,6 +466,7 @@ void register_reduce(Registry& r) {
   register_variance(r, "aten::std", true);
   r.op("aten::hash_tensor", hash_tensor);
   r.op("aten::trace", trace);
+  register_segment(r);
 }
 
 }  // namespace tpu::aten

@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "ops/context.h"
+#include "ops/registry.h"
 
 namespace tpu::aten {
 
@@ -31,5 +31,7 @@ int64_t reduced_count(ops::Value v, const ops::Dims& axes);
 
 // IndexError "name: Expected reduction dim 1 to have non-zero size."
 void check_nonempty(const ops::Context& x, const std::string& name, ops::Value v, int64_t dim);
+
+void register_segment(ops::Registry& r);  // called by register_reduce
 
 }  // namespace tpu::aten

@@ -87,6 +87,23 @@ Value scan_in_log_steps(Context& x, Value v, int64_t dim, Value identity, const 
   return v;
 }
 
+// Dim `dim` first, the others in order.
+Dims front_order(Value v, int64_t dim) {
+  Dims order = {dim};
+  for (int64_t i = 0; i < v.rank(); ++i) {
+    if (i != dim) order.push_back(i);
+  }
+  return order;
+}
+
+Dims inverse(const Dims& order) {
+  Dims r(order.size());
+  for (size_t i = 0; i < order.size(); ++i) r[at(order[i])] = static_cast<int64_t>(i);
+  return r;
+}
+
+Value front(Context& x, Value v, int64_t dim) { return x.b.transpose(v, front_order(v, dim)); }
+
 // v: [steps, ...]; result[i] = combine(result[i - 1], v[i]).
 Value scan_in_loop(Context& x, Value v, const Combine& combine) {
   hlo::Builder& b = x.b;
@@ -169,6 +186,12 @@ Value log_cumulative_sum_exp(Context& x, Value self, int64_t dim) {
   const Value v = x.to_compute(self);
   const Value nothing = x.convert(x.constant(hlo::real_type(v.dtype()), -kInf), v.dtype());
   const Combine combine = [&x](Value p, Value q) { return log_add_exp(x, p, q); };
+  if (hlo::is_complex(t) && v.rank() > 0 && v.numel() > 0) {
+    // Which branch of the logarithm a result is on depends on the order: one after the other, as on
+    // the CPU.
+    const Value rows = scan_in_loop(x, front(x, v, d), combine);
+    return x.b.transpose(rows, inverse(front_order(v, d)));
+  }
   return x.convert(scan(x, v, d, nothing, combine), t);
 }
 
@@ -192,16 +215,12 @@ Value scan(Context& x, Value v, int64_t dim, Value identity, const Combine& comb
   const auto size = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
   const Value blocks = split_dim(x, v, dim, identity, (n + size - 1) / size, size);
   // Steps run over the position in the block: the first dimension, so that a step is one piece.
-  Dims to_front = {dim + 1}, back;
-  for (int64_t i = 0; i < blocks.rank(); ++i) {
-    if (i != dim + 1) to_front.push_back(i);
-    back.push_back(i == dim + 1 ? 0 : i <= dim ? i + 1 : i);
-  }
-  const Value inner = scan_in_loop(x, x.b.transpose(blocks, to_front), combine);
+  const Value inner = scan_in_loop(x, front(x, blocks, dim + 1), combine);
   const Value totals = x.squeeze(x.b.slice_dim(inner, 0, size - 1, size), 0);
   const Value scanned = scan(x, totals, dim, identity, combine);
   const Value before = carries(x, scanned, dim, identity, blocks.dims());
-  return join_dim(x, combine(before, x.b.transpose(inner, back)), dim, v.dims());
+  return join_dim(x, combine(before, x.b.transpose(inner, inverse(front_order(blocks, dim + 1)))),
+                  dim, v.dims());
 }
 
 void register_scan(Registry& r) {
