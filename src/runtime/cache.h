@@ -20,6 +20,8 @@ namespace tpu::runtime {
 // A compiled window.
 struct Program {
   pjrt::Executable executable;
+  // The plugin checks byte sizes only: types and shapes are compared before each launch.
+  std::vector<const trace::Type*> parameter_types;
   std::vector<const trace::Type*> output_types;  // of the live outputs
   std::vector<trace::Assertion> assertions;
   int64_t temporary_bytes = 0;

@@ -29,6 +29,17 @@ std::atomic<int> process_mode{-1};
 thread_local std::vector<Mode> mode_stack;
 int (*inherited_mode)() = nullptr;
 
+// What a loaded executable says it gives, against what the window expects: a wrong file must not run.
+void check_outputs(const Program& p) {
+  const auto types = p.executable.output_types();
+  const size_t flags = p.assertions.empty() ? 0 : 1;
+  bool same = types.size() == p.output_types.size() + flags;
+  for (size_t i = 0; same && i < p.output_types.size(); ++i) {
+    same = types[i].element_type == element_type(p.output_types[i]->dtype) && types[i].dims == p.output_types[i]->dims;
+  }
+  TPU_CHECK(same, ErrorKind::kInternal, "the plugin's program gives other results than the window's");
+}
+
 std::string describe(const trace::Node& n) {
   std::string s = n.inst->signature();
   if (n.location.code && trace::location_source().describe) s += " at " + trace::location_source().describe(n.location);
@@ -210,7 +221,9 @@ std::shared_ptr<Program> Runtime::program(Device& d, const std::vector<int32_t>&
   }
   const trace::Lowered lowered = trace::lower(w, live, donated, on_cpu_);
   auto p = programs_->make(std::move(key), lowered, devices_.size() > 1);
+  for (const trace::ValuePtr& v : w.parameters()) p->parameter_types.push_back(v->type);
   for (int32_t o : live) p->output_types.push_back(w.outputs()[static_cast<size_t>(o)]->type);
+  check_outputs(*p);
   return p;
 }
 
@@ -267,6 +280,10 @@ std::string Runtime::memory_report(Device& d) const {
 
 void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live, const std::vector<bool>& donated) {
   const trace::Window& w = d.window;
+  for (size_t i = 0; i < p.parameter_types.size(); ++i) {
+    TPU_CHECK(w.parameters()[i]->type == p.parameter_types[i], ErrorKind::kInternal, "argument ", i, " is ",
+              hlo::to_string(*w.parameters()[i]->type), ", the program takes ", hlo::to_string(*p.parameter_types[i]));
+  }
   check_memory(d, p, donated);
   upload_packs(d, p);
   std::vector<PJRT_Buffer*> args;
