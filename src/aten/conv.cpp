@@ -135,6 +135,10 @@ Conv make_conv(Ctx& x, Value input, Value weight, const Dims& stride, const Dims
   x.check(input.dtype() == weight.dtype(), "expected scalar type ", scalar_type_name(input.dtype()),
           " but found ", scalar_type_name(weight.dtype()));
   x.check_supported(!hlo::is_bool(input.dtype()), "\"slow_conv2d_cpu\" not implemented for 'Bool'");
+  x.check_supported(
+      x.on_cpu_plugin() || hlo::size_bytes(input.dtype()) < 8 || hlo::is_float(input.dtype()),
+      "TPU compilers have no convolution of ", hlo::torch_name(input.dtype()),
+      "; convert to int32");
   c.stride = per_dim(x, stride, c.spatial, "stride");
   c.padding = per_dim(x, padding, c.spatial, "padding");
   c.dilation = per_dim(x, dilation, c.spatial, "dilation");

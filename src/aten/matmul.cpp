@@ -43,10 +43,47 @@ Value drop_dims(Ctx& x, Value v, const Dims& drop, std::initializer_list<Dims*> 
   return x.b.reshape(v, kept);
 }
 
+// Products summed without a dot: TPU compilers have none for 64-bit integers.
+Value summed_products(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d) {
+  const auto contains = [](const Dims& list, int64_t i) {
+    return std::find(list.begin(), list.end(), i) != list.end();
+  };
+  Dims all, left(at(lhs.rank())), right(at(rhs.rank())), summed;
+  const auto add = [&](int64_t size) {
+    all.push_back(size);
+    return static_cast<int64_t>(all.size()) - 1;
+  };
+  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
+    left[at(d.lhs_batch[i])] = right[at(d.rhs_batch[i])] = add(lhs.dim(d.lhs_batch[i]));
+  }
+  for (int64_t i = 0; i < lhs.rank(); ++i) {
+    if (!contains(d.lhs_batch, i) && !contains(d.lhs_contract, i)) left[at(i)] = add(lhs.dim(i));
+  }
+  for (int64_t i = 0; i < rhs.rank(); ++i) {
+    if (!contains(d.rhs_batch, i) && !contains(d.rhs_contract, i)) right[at(i)] = add(rhs.dim(i));
+  }
+  for (size_t i = 0; i < d.lhs_contract.size(); ++i) {
+    summed.push_back(add(lhs.dim(d.lhs_contract[i])));
+    left[at(d.lhs_contract[i])] = right[at(d.rhs_contract[i])] = summed.back();
+  }
+  // broadcast_in_dim wants operand dims in the order of the result's.
+  const auto spread = [&](Value v, const Dims& to) {
+    Dims order = x.all_axes(v), map;
+    std::sort(order.begin(), order.end(),
+              [&](int64_t a, int64_t b) { return to[at(a)] < to[at(b)]; });
+    for (const int64_t i : order) map.push_back(to[at(i)]);
+    return x.b.broadcast_in_dim(x.b.transpose(v, order), all, map);
+  };
+  return x.sum(x.b.mul(spread(lhs, left), spread(rhs, right)), summed);
+}
+
 }  // namespace
 
 Value wide_dot(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d) {
   const DType t = lhs.dtype();
+  if (!x.on_cpu_plugin() && (t == DType::kI64 || t == DType::kU64) && t == rhs.dtype()) {
+    return summed_products(x, lhs, rhs, d);
+  }
   if (!is_narrow(t) || t != rhs.dtype()) return x.dot(lhs, rhs, d);
   const auto p = t == DType::kF16 ? x.precision() : hlo::Precision::kDefault;
   // XLA's CPU dot has no kernel for a transposed bf16 operand under a batch of one: such dims go.
@@ -231,7 +268,8 @@ Value inner(Ctx& x, Value self, Value other, bool conjugate) {
   if (conjugate && hlo::is_complex(self.dtype())) {
     self = x.b.complex(x.b.real(self), x.b.neg(x.b.imag(self)));
   }
-  return x.dot(self, other, {.lhs_contract = {0}, .rhs_contract = {0}});
+  return x.convert(wide_dot(x, self, other, {.lhs_contract = {0}, .rhs_contract = {0}}),
+                   self.dtype());
 }
 
 Value addmm_activation(Ctx& x, Value self, Value mat1, Value mat2, Scalar beta, Scalar alpha,
@@ -456,7 +494,8 @@ void register_matmul(ops::Registry& r) {
   r.op("aten::mv", [](Ctx& x, Value self, Value vec) {
     const int64_t rows = self.rank() == 2 ? self.dim(0) : 1;
     check_mv(x, self, vec, 1, rows, self.dtype());
-    return x.dot(self, vec, {.lhs_contract = {1}, .rhs_contract = {0}});
+    return x.convert(wide_dot(x, self, vec, {.lhs_contract = {1}, .rhs_contract = {0}}),
+                     self.dtype());
   });
   r.op("aten::dot", [](Ctx& x, Value self, Value tensor) { return inner(x, self, tensor, false); });
   r.op("aten::vdot", [](Ctx& x, Value self, Value other) { return inner(x, self, other, true); });

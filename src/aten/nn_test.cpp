@@ -196,6 +196,7 @@ TEST(matmul_types) {
       {"aten::_compute_linear_combination", "f32[3,5,5] f32[4,3]", "f32[4,5,5]"},
       {"aten::dot", "i64[3] i64[3]", "i64[]"},
       {"aten::vdot", "c64[3] c64[3]", "c64[]"},
+      {"aten::_compute_linear_combination", "f32[3,4,4] f32[2,3]", "f32[2,4,4]"},
       {"aten::_int_mm", "u8[2,3] i8[3,4]", "i32[2,4]"},
       {"aten::_grouped_mm", "bf16[9,4] bf16[3,4,5] i32[3] - -", "bf16[9,5]"},
       {"aten::_grouped_mm", "f32[3,9,4] f32[4,7] i32[3] - -", "f32[9,7]"},
