@@ -245,6 +245,28 @@ py::dict storage_info(const at::Tensor& t) {
   return d;
 }
 
+// What `t.data = data` does, without torch's check that both lie on one kind of device. False, and
+// no change, for tensors that are more than sizes, strides and a storage: those cannot take over
+// each other's fields.
+bool set_data(const at::Tensor& t, const at::Tensor& data) {
+  auto plain = [](const at::Tensor& x) {
+    return typeid(*x.unsafeGetTensorImpl()) == typeid(at::TensorImpl) &&
+           x.layout() == at::kStrided && !x.key_set().has(c10::DispatchKey::Python);
+  };
+  if (!plain(t) || !plain(data)) return false;
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(t)) {
+    // The gradient accumulator remembers dtype and device of what it was made for.
+    std::lock_guard lock(meta->mutex_);
+    const auto accumulator = meta->grad_accumulator_.lock();
+    if (accumulator && (accumulator->input_metadata(0).device() != data.device() ||
+                        !data.options().type_equal(t.options()))) {
+      meta->grad_accumulator_.reset();
+    }
+  }
+  t.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+  return true;
+}
+
 py::object module_callback;
 
 void call_module_callback(const std::string& name, const std::string& text) {
