@@ -37,7 +37,8 @@ void publish() {
 }
 
 long inherited() {
-  if (pushes.load(std::memory_order_relaxed) == 0 || !ThreadLocalPythonObjects::contains(key())) return 0;
+  if (pushes.load(std::memory_order_relaxed) == 0 || !modes.empty() || !precisions.empty()) return 0;
+  if (!ThreadLocalPythonObjects::contains(key())) return 0;
   // A small int is never changed: reading it needs no GIL.
   return PyLong_AsLong(ThreadLocalPythonObjects::get(key())->ptr(getPyInterpreter()));
 }
