@@ -54,7 +54,7 @@ Rotation rotation(Context& x, Value a, Value b, Value d) {
   const Value magnitude = x.b.div(one, x.b.add(x.b.unary(Op::kAbs, ratio), root));
   const Value negative = x.b.compare(Cmp::kLt, ratio, zero);
   const Value tangent = x.b.select(none, zero, x.b.select(negative, x.b.neg(magnitude), magnitude));
-  const Value c = x.b.unary(Op::kRsqrt, x.b.add(one, x.b.mul(tangent, tangent)));
+  const Value c = x.b.div(one, x.b.unary(Op::kSqrt, x.b.add(one, x.b.mul(tangent, tangent))));
   const Value phase = x.b.div(conjugated(x, b), x.convert(safe, b.dtype()));
   return {c, x.b.mul(c, tangent), x.b.select(none, x.like(b, 1), phase)};
 }
