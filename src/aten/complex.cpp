@@ -50,7 +50,8 @@ void register_complex(Registry& r) {
    }).elementwise();
   r.op("aten::angle", angle).elementwise();
   r.op("aten::_conj_physical", conj).elementwise();
-  // conj_physical itself is composite, only its out= form is not.
+  // conj_physical itself is composite, its out= and in-place forms are not.
+  r.op("aten::conj_physical_", conj).elementwise();
   r.out_op("aten::conj_physical.out", [](Ctx& x, Type, Value self) {
      return conj(x, self);
    }).elementwise();

@@ -372,6 +372,13 @@ Value clamp(Ctx& x, Value self, const Opt<B>& low, const Opt<B>& high) {
   return v;
 }
 
+// A 0-d tensor that stands for a number.
+Value checked_value(Ctx& x, Value v, DType t) {
+  x.check(!hlo::is_complex(v.dtype()) || hlo::is_complex(t) || hlo::is_bool(t),
+          "value cannot be converted to type ", cpp_type_name(t), " without overflow");
+  return x.convert(v, t);
+}
+
 void check_mask(Ctx& x, Value mask) {
   x.check(hlo::is_bool(mask.dtype()),
           "masked_fill_ only supports boolean masks, but got mask with dtype ",
@@ -415,7 +422,7 @@ void register_choices(Registry& r) {
      x.check(value.rank() == 0,
              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
              value.rank(), " dimension(s).");
-     return x.select(mask, x.convert(value, self.dtype()), self);
+     return x.select(mask, checked_value(x, value, self.dtype()), self);
    }).elementwise();
   r.op("aten::fill.Scalar", [](Ctx& x, Value self, Scalar value) {
      return x.broadcast(checked_scalar(x, value, self.dtype()), self.dims());
@@ -423,7 +430,7 @@ void register_choices(Registry& r) {
   r.op("aten::fill.Tensor", [](Ctx& x, Value self, Value value) {
      x.check(value.rank() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
              value.rank(), " dimensions.");
-     return x.broadcast(x.convert(value, self.dtype()), self.dims());
+     return x.broadcast(checked_value(x, value, self.dtype()), self.dims());
    }).layout(ops::LayoutRule::kLikeSelf);
   r.op("aten::zero", [](Ctx& x, Value self) {
      return zero_like(x, self);

@@ -217,6 +217,7 @@ Value at_class(Ctx& x, Value self, Value index, int64_t dim) {
 
 // self at each sample's class.
 Value pick(Ctx& x, Value self, Value index, int64_t dim) {
+  if (index.numel() == 0) return x.zeros({self.dtype(), index.dims()});
   if (self.rank() == 1) return x.b.reshape(take(x, self, x.b.reshape(index, {1}), 0), {});
   if (self.rank() > 2) {  // few classes, many pixels: a sum with one term that is not 0 fuses
     return x.sum(x.select(at_class(x, self, index, dim), self, zero_like(x, self)), {dim});
@@ -351,6 +352,16 @@ void register_nll(Registry& r) {
 
 Value as_batch(Ctx& x, Value v) { return v.rank() < 2 ? x.b.reshape(v, {1, v.numel()}) : v; }
 
+void check_matrix(Ctx& x, Value self) {
+  x.check(
+      self.rank() <= 2 && (self.rank() == 0 || self.dim(self.rank() - 1) > 0),
+      "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ", self.dims());
+}
+void check_long(Ctx& x, Value target) {
+  x.check(target.dtype() == DType::kI64, "expected scalar type Long but found ",
+          scalar_type_name(target.dtype()));
+}
+
 struct Margin {
   Value input;    // [N, C], compute type
   Value index;    // [N]
@@ -362,9 +373,7 @@ struct Margin {
 Margin margin_of(Ctx& x, Value self, Value target, const Number& p, const Scalar& margin,
                  const Opt<Value>& weight) {
   x.check(p.d == 1 || p.d == 2, "only p == 1 and p == 2 supported");
-  x.check(
-      self.rank() <= 2 && (self.rank() < 2 || self.dim(1) > 0),
-      "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ", self.dims());
+  check_matrix(x, self);
   const Value v = x.to_compute(as_batch(x, self));
   const int64_t batch = v.dim(0), classes = v.dim(1);
   x.check(target.rank() <= 1 && target.numel() == batch,
@@ -374,6 +383,7 @@ Margin margin_of(Ctx& x, Value self, Value target, const Number& p, const Scalar
           batch, "], but got ", target.dims(), ". Input has shape ", self.dims(), ".");
   x.check(!weight || weight->numel() == classes, "inconsistent weight size, expected ", classes,
           " but got ", weight ? weight->dims() : Dims{});
+  check_long(x, target);
   const Value flat = x.b.reshape(target, {batch});
   x.assert_none(x.b.logical_or(lt(x, flat, 0), ge(x, flat, static_cast<double>(classes))),
                 "target out of range");
@@ -401,11 +411,10 @@ struct MultiLabel {
 };
 
 MultiLabel multilabel_of(Ctx& x, Value self, Value target) {
-  x.check(
-      self.rank() <= 2 && (self.rank() < 2 || self.dim(1) > 0),
-      "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ", self.dims());
+  check_matrix(x, self);
   x.check(target.dims() == self.dims(), "inconsistent target size: ", target.dims(),
           " for input of size: ", self.dims());
+  check_long(x, target);
   const Value v = x.to_compute(as_batch(x, self));
   const Value t = as_batch(x, target);
   const int64_t batch = v.dim(0), classes = v.dim(1);
