@@ -307,7 +307,7 @@ def test_dead_work_is_never_run():
     x = device(5)
     with set_eager_mode(FUSED), Counts() as counts:
         for _ in range(10):
-            x + 1  # noqa: B018
+            x + 1
         torch.tpu.synchronize()
         assert counts.executes == 0
 
