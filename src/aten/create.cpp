@@ -61,7 +61,9 @@ int64_t sequence_size(Context& x, const Number& start, const Number& end, const 
 template <class N>
 Value arange(Context& x, int64_t n, const N& start, const N& step, DType dtype) {
   check_numeric(x, "arange_cpu", dtype, false);
-  const DType t = sequence_type(dtype);
+  DType t = sequence_type(dtype);
+  // The CPU's float32 sequence is rounded once, from float64; a TPU has no float64 to spend on it.
+  if (t == DType::kF32 && x.on_cpu_plugin()) t = DType::kF64;
   return sequence(x, n, x.scalar(start, t), x.scalar(step, t), dtype);
 }
 

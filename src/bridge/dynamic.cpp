@@ -105,7 +105,71 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
   return run("aten::repeat_interleave.Tensor", {repeats, *output_size})[0];
 }
 
+// ---- Masks as indices.
+
+using Indices = c10::List<std::optional<at::Tensor>>;
+
+bool is_mask(const at::Tensor& t) { return t.scalar_type() == at::kBool || t.scalar_type() == at::kByte; }
+
+// Indices on the device, each mask as the positions of its true elements (a read of their number); masks stay where
+// `keep_masks` says so.
+Indices positions(const at::Tensor& self, const Indices& indices, bool keep_masks) {
+  Indices result;
+  for (const std::optional<at::Tensor>& i : indices) {
+    if (!i || !i->defined()) {
+      result.push_back(std::nullopt);
+      continue;
+    }
+    TORCH_CHECK_INDEX(is_mask(*i) || i->scalar_type() == at::kLong || i->scalar_type() == at::kInt,
+                      "tensors used as indices must be long, int, byte or bool tensors");
+    const at::Tensor index = i->device() == self.device() ? *i : i->to(self.device());
+    if (!is_mask(index) || keep_masks) {
+      result.push_back(index);
+      continue;
+    }
+    const auto first_dim = static_cast<int64_t>(result.size());
+    for (int64_t d = 0; d < index.dim(); ++d) {
+      TORCH_CHECK_INDEX(first_dim + d < self.dim() && index.size(d) == self.size(first_dim + d), "The shape of the mask ",
+                        index.sizes(), " at index ", d, " does not match the shape of the indexed tensor ", self.sizes(),
+                        " at index ", first_dim + d);
+    }
+    if (index.dim() == 0) {
+      // A mask of rank 0 selects from a dim of its own: all or nothing.
+      TORCH_CHECK_INDEX(false, "a mask of rank 0 cannot be an index of a tpu tensor; use torch.where");
+    }
+    const at::Tensor found = bridge::nonzero(index);
+    for (int64_t d = 0; d < index.dim(); ++d) result.push_back(found.select(1, d));
+  }
+  return result;
+}
+
+at::Tensor index(const at::Tensor& self, const Indices& indices) {
+  return run("aten::index.Tensor", {self, positions(self, indices, false)})[0];
+}
+
+at::Tensor& index_put_impl(at::Tensor& self, const Indices& indices, const at::Tensor& values, bool accumulate,
+                           bool unsafe) {
+  // One value through masks alone is a select: no read.
+  bool keep = values.numel() == 1 && !accumulate;
+  for (const std::optional<at::Tensor>& i : indices) keep &= !i || !i->defined() || is_mask(*i);
+  const at::Tensor v = values.device() == self.device() || values.dim() == 0 ? values : values.to(self.device());
+  self.copy_(run("aten::_index_put_impl", {self, positions(self, indices, keep), v, accumulate, unsafe})[0]);
+  return self;
+}
+at::Tensor& index_put_(at::Tensor& self, const Indices& indices, const at::Tensor& values, bool accumulate) {
+  return index_put_impl(self, indices, values, accumulate, false);
+}
+at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::Tensor& values, bool accumulate) {
+  at::Tensor result = self.clone();
+  index_put_impl(result, indices, values, accumulate, false);
+  return result;
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("index.Tensor", index);
+  m.impl("index_put", index_put);
+  m.impl("index_put_", index_put_);
+  m.impl("_index_put_impl_", index_put_impl);
   m.impl("nonzero", nonzero);
   m.impl("nonzero.out", nonzero_out);
   m.impl("masked_select", masked_select);

@@ -5,6 +5,8 @@
 #include <torch/csrc/PyInterpreter.h>
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,15 @@ const std::string& key() {
 // mode + 1, precision + 1; 0 is nothing.
 constexpr long kPrecisionUnit = 16;
 
+// The object of a code, kept for ever: one that died with a backward pass would take the GIL on torch's thread, which
+// ends the process when the interpreter is going down.
+const std::shared_ptr<c10::SafePyObject>& published(long code) {
+  static auto* objects = new std::map<long, std::shared_ptr<c10::SafePyObject>>;  // under the GIL
+  auto& object = (*objects)[code];
+  if (!object) object = std::make_shared<c10::SafePyObject>(PyLong_FromLong(code), getPyInterpreter());
+  return object;
+}
+
 void publish() {
   const long code = (modes.empty() ? 0 : static_cast<long>(modes.back()) + 1) +
                     (precisions.empty() ? 0 : kPrecisionUnit * (static_cast<long>(precisions.back()) + 1));
@@ -33,7 +44,7 @@ void publish() {
     if (ThreadLocalPythonObjects::contains(key())) ThreadLocalPythonObjects::erase(key());
     return;
   }
-  ThreadLocalPythonObjects::set(key(), std::make_shared<c10::SafePyObject>(PyLong_FromLong(code), getPyInterpreter()));
+  ThreadLocalPythonObjects::set(key(), published(code));
 }
 
 long inherited() {

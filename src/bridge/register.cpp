@@ -53,7 +53,8 @@ std::vector<RegisteredOp>& table() {
 
 // Overloads whose declared form is called by a kernel of dynamic.cpp or special.cpp.
 const std::set<std::string>& wrapped_overloads() {
-  static const std::set<std::string> names = {"aten::_linalg_det", "aten::_linalg_slogdet",
+  static const std::set<std::string> names = {"aten::_index_put_impl_", "aten::index.Tensor",
+                                              "aten::index_put", "aten::index_put_", "aten::_linalg_det", "aten::_linalg_slogdet",
                                               "aten::repeat_interleave.Tensor"};
   return names;
 }

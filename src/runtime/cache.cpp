@@ -155,6 +155,8 @@ std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowere
   pjrt::CompileOptions options;
   options.portable = portable;
   options.overrides = pjrt::parse_overrides(settings().get_string("xla_options"));
+  // XLA's CPU compiler lets minimum and maximum drop NaN unless told otherwise.
+  if (client_.platform_name() == "cpu") options.overrides.emplace("xla_cpu_enable_fast_min_max", false);
   if (settings().get_string("compile_tier") == "fast") options = client_.fast_options(std::move(options));
   Hasher hasher;
   hasher.add(text).add(options.encode()).add(client_.identity());
