@@ -1,5 +1,8 @@
 // torch_tpu._C: the bindings that torch_tpu/_C.pyi describes.
 #include <pthread.h>
+#include <ATen/Functions.h>
+#include <ATen/ThreadLocalPythonObjects.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -267,6 +270,19 @@ bool set_data(const at::Tensor& t, const at::Tensor& data) {
   return true;
 }
 
+// Torch's backward threads let go of a finished pass a moment after its caller went on, and with it of Python
+// objects (torch.autograd.graph stashes the caller's contextvars): late in the exit of the interpreter that
+// aborts the process. A pass without such objects makes each thread let go of the last one now.
+void drain_backward_threads() {
+  if (at::impl::ThreadLocalPythonObjects::contains("context")) at::impl::ThreadLocalPythonObjects::erase("context");
+  const c10::AutoGradMode grad(true);
+  for (int i = 0; i < Runtime::get().devices(); ++i) {
+    const auto options = at::TensorOptions().device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(i));
+    const at::Tensor leaf = at::empty({0}, options).requires_grad_();
+    torch::autograd::backward({leaf.view({0})}, {at::empty({0}, options)});
+  }
+}
+
 py::object module_callback;
 
 void call_module_callback(const std::string& name, const std::string& text) {
@@ -306,6 +322,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("shutdown", [] {
     if (!Runtime::started() || Runtime::in_bad_fork()) return;
     const bridge::WithoutGil no_gil;
+    drain_backward_threads();
     Runtime::get().shutdown();
   });
   m.def("device_count", [] { return Runtime::device_count(); });
