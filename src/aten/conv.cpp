@@ -30,10 +30,40 @@ Value convolve(Ctx& x, Value lhs, Value rhs, const hlo::ConvDims& d, const hlo::
   return x.b.convolution(lhs, rhs, d, w, p, hlo::compute_type(t));
 }
 
+// A kernel of one element is a matrix product for each image, which XLA's CPU compiler does several
+// times faster than the convolution it is written as (8x64x56x56 to 256 channels: 9 against 64 ms;
+// its weight gradient 12 against 168). A TPU does not care.
+bool is_pointwise(Ctx& x, const Conv& c, const Dims& k) {
+  const auto all = [](const Dims& d, int64_t v) {
+    return std::all_of(d.begin(), d.end(), [v](int64_t i) { return i == v; });
+  };
+  return x.on_cpu_plugin() && c.groups == 1 && all(k, 1) && all(c.padding, 0);
+}
+
+// The elements of input that a strided kernel of one element sees.
+Value strided(Ctx& x, Value input, const Conv& c, const Dims& out) {
+  Dims start(at(input.rank()), 0), limit = input.dims(), step(at(input.rank()), 1);
+  for (size_t j = 0; j < out.size(); ++j) {
+    step[j + 2] = c.stride[j];
+    limit[j + 2] = (out[j] - 1) * c.stride[j] + 1;
+  }
+  return x.b.slice(input, start, limit, step);
+}
+
+// weight [o, i, 1...] for each of n images.
+Value weight_for_each(Ctx& x, Value weight, int64_t n) {
+  const Dims flat{weight.dim(0), weight.dim(1)};
+  return x.b.broadcast_in_dim(x.b.reshape(weight, flat), {n, flat[0], flat[1]}, {1, 2});
+}
+
 // weight [o, i/g, k...] by input [n, i, s...]. Results are sums, not yet rounded.
 Value conv_forward(Ctx& x, Value input, Value weight, const Conv& c, const Dims& out) {
   const int64_t n = c.spatial;
   const Dims in = spatial_dims(input), k = spatial_dims(weight), sp = from_2(n);
+  if (is_pointwise(x, c, k)) {
+    return wide_dot(x, weight_for_each(x, weight, input.dim(0)), strided(x, input, c, out),
+                    {.lhs_batch = {0}, .rhs_batch = {0}, .lhs_contract = {2}, .rhs_contract = {1}});
+  }
   hlo::ConvWindow w{.strides = c.stride,
                     .pad_low = c.padding,
                     .rhs_dilation = c.dilation,
@@ -64,6 +94,17 @@ bool trips_operand_swap(const hlo::ConvWindow& w, const Dims& kernel) {
 Value conv_input_grad(Ctx& x, Value grad, Value weight, const Conv& c, const Dims& in) {
   const int64_t n = c.spatial;
   const Dims out = spatial_dims(grad), k = spatial_dims(weight), sp = from_2(n);
+  if (is_pointwise(x, c, k)) {
+    const Value r =
+        wide_dot(x, weight_for_each(x, weight, grad.dim(0)), grad,
+                 {.lhs_batch = {0}, .rhs_batch = {0}, .lhs_contract = {1}, .rhs_contract = {1}});
+    Dims low(at(n + 2), 0), high = low, interior = low;
+    for (size_t j = 0; j < out.size(); ++j) {
+      interior[j + 2] = c.stride[j] - 1;
+      high[j + 2] = in[j] - ((out[j] - 1) * c.stride[j] + 1);
+    }
+    return x.b.pad(r, x.constant(r.dtype(), 0), low, high, interior);
+  }
   hlo::ConvWindow w{.strides = Dims(at(n), 1),
                     .lhs_dilation = c.stride,
                     .rhs_dilation = c.dilation,
@@ -103,6 +144,14 @@ Value conv_input_grad(Ctx& x, Value grad, Value weight, const Conv& c, const Dim
 Value conv_weight_grad(Ctx& x, Value input, Value grad, const Conv& c, const Dims& k) {
   const int64_t n = c.spatial;
   const Dims in = spatial_dims(input), out = spatial_dims(grad), sp = from_2(n);
+  if (is_pointwise(x, c, k)) {
+    const Value each =
+        wide_dot(x, grad, strided(x, input, c, out),
+                 {.lhs_batch = {0}, .rhs_batch = {0}, .lhs_contract = sp, .rhs_contract = sp});
+    Dims dims{each.dim(1), each.dim(2)};
+    dims.insert(dims.end(), k.begin(), k.end());
+    return x.b.reshape(x.sum(each, {0}), dims);
+  }
   hlo::ConvWindow w{.strides = c.dilation,
                     .pad_low = c.padding,
                     .rhs_dilation = c.stride,

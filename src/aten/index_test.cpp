@@ -464,6 +464,8 @@ TEST(linalg_types) {
       {"tpu::linalg_det", "f32[3,3] false", "f32[] f32[3,3] i32[3]"},
       {"aten::_linalg_slogdet", "c64[0,0]", "c64[] f32[] c64[0,0] i32[0]"},
       {"tpu::linalg_slogdet", "f32[3,3] true", "f32[] f32[] f32[3,3] i32[3]"},
+      {"aten::linalg_ldl_factor_ex", "c64[2,3,3] true false", "c64[2,3,3] i32[2,3] i32[2]"},
+      {"aten::linalg_ldl_solve", "f32[3,3] i32[3] f32[2,3,4] false", "f32[2,3,4]"},
       {"aten::geqrf", "f32[2,5,3]", "f32[2,5,3] f32[2,3]"},
       {"aten::linalg_qr", "f32[2,5,3] 'complete", "f32[2,5,5] f32[2,5,3]"},
       {"aten::linalg_qr", "f32[40,70] 'reduced", "f32[40,40] f32[40,70]"},

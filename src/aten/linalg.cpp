@@ -479,6 +479,7 @@ void register_linalg(ops::Registry& r) {
   r.op("aten::linalg_cross", cross);
   register_linalg_lu(r);
   register_linalg_qr(r);
+  register_linalg_ldl(r);
   register_linalg_spectral(r);
 }
 

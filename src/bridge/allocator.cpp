@@ -30,7 +30,8 @@ class Allocator final : public c10::DeviceAllocator {
       RecorderLock lock;
       const trace::Place from = trace::find_slot(src), to = trace::find_slot(dst);
       TPU_CHECK(from.slot && to.slot && from.offset_bytes == 0 && to.offset_bytes == 0 &&
-                    static_cast<int64_t>(n) == from.slot->size_bytes && from.slot->size_bytes == to.slot->size_bytes,
+                    static_cast<int64_t>(n) == from.slot->size_bytes &&
+                    from.slot->size_bytes == to.slot->size_bytes,
                 "only whole storages of one size can be copied");
       to.slot->value = from.slot->value;
     });
@@ -44,7 +45,8 @@ class Allocator final : public c10::DeviceAllocator {
     using c10::CachingAllocator::StatType;
     c10::CachingDeviceAllocator::DeviceStats stats;
     if (!Runtime::started()) return stats;
-    const runtime::MemoryCounts& m = guarded([&]() -> auto& { return Runtime::get().device(device).memory; });
+    const runtime::MemoryCounts& m =
+        guarded([&]() -> auto& { return Runtime::get().device(device).memory; });
     auto fill = [](Stat& s, int64_t current, int64_t peak, int64_t allocated, int64_t freed) {
       s.current = current;
       s.peak = peak;
@@ -52,7 +54,8 @@ class Allocator final : public c10::DeviceAllocator {
       s.freed = freed;
     };
     constexpr auto kAll = static_cast<size_t>(StatType::AGGREGATE);
-    for (auto* s : {&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes, &stats.requested_bytes}) {
+    for (auto* s : {&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes,
+                    &stats.requested_bytes}) {
       fill((*s)[kAll], m.current_bytes, m.peak_bytes, m.allocated_bytes, m.freed_bytes);
     }
     for (auto* s : {&stats.allocation, &stats.active, &stats.segment}) {
@@ -79,8 +82,9 @@ class Allocator final : public c10::DeviceAllocator {
 Allocator device_allocator;
 REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &device_allocator)
 
-// Host memory for transfers. On the CPU plugin there is nothing to lock into memory; what is promised is what
-// torch asks: that is_pinned() says of a block what is true of it, namely that it came from here.
+// Host memory for transfers. On the CPU plugin there is nothing to lock into memory; what is
+// promised is what torch asks: that is_pinned() says of a block what is true of it, namely that it
+// came from here.
 class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t n) override {
@@ -95,7 +99,9 @@ class PinnedAllocator final : public at::HostAllocator {
     return {inner->get(), inner, &free_block, c10::DeviceType::CPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* dst, const void* src, size_t n) const override { default_copy_data(dst, src, n); }
+  void copy_data(void* dst, const void* src, size_t n) const override {
+    default_copy_data(dst, src, n);
+  }
   bool record_event(void*, void*, c10::Stream) override { return true; }
   void empty_cache() override {}
   at::HostStats get_stats() override {

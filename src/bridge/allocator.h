@@ -1,4 +1,5 @@
-// The device allocator: storages that own a slot. No device memory is taken until something is computed.
+// The device allocator: storages that own a slot. No device memory is taken until something is
+// computed.
 #pragma once
 #include <c10/core/Allocator.h>
 

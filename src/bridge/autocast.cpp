@@ -8,9 +8,12 @@ namespace {
 using namespace at;  // the signatures in the macros are unqualified
 using at::autocast::CastPolicy;
 
-Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
-  TORCH_CHECK(false, "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-              "Use binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which are safe.");
+Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&,
+                                   int64_t) {
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+      "Use binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which are safe.");
 }
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

@@ -37,7 +37,8 @@ void host_to_device(const at::Tensor& self, const at::Tensor& dst) {
   if (!dst.is_contiguous() && dst.is_non_overlapping_and_dense()) {
     std::vector<int64_t> order(static_cast<size_t>(dst.dim()));
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return dst.stride(a) > dst.stride(b); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return dst.stride(a) > dst.stride(b); });
     source = self.expand(dst.sizes()).permute(order);
     target = dst.permute(order);
   }
@@ -46,7 +47,8 @@ void host_to_device(const at::Tensor& self, const at::Tensor& dst) {
   Runtime& r = Runtime::get();
   Device& d = r.device(dst.device().index());
   const auto sizes = target.sizes();
-  write_value(target, r.upload(d, host.const_data_ptr(), trace::intern({dtype, {sizes.begin(), sizes.end()}})));
+  write_value(target, r.upload(d, host.const_data_ptr(),
+                               trace::intern({dtype, {sizes.begin(), sizes.end()}})));
   r.after_record(d);
 }
 
@@ -60,19 +62,26 @@ ValuePtr ready_value(const at::Tensor& t) {
 
 void device_to_host(const at::Tensor& self, const at::Tensor& dst) {
   if (dst.numel() == 0) return;
-  // Fetched in the order in which the elements lie, when that is dense: no program is needed to reorder them.
+  // Fetched in the order in which the elements lie, when that is dense: no program is needed to
+  // reorder them.
   at::Tensor dense = self;
   std::vector<int64_t> order;
   if (!self.is_contiguous() && self.is_non_overlapping_and_dense()) {
     order.resize(static_cast<size_t>(self.dim()));
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); });
     dense = self.permute(order);
   }
   const ValuePtr v = ready_value(dense);
   at::Tensor target = order.empty() ? dst : dst.permute(order);
-  const bool direct = target.scalar_type() == self.scalar_type() && target.is_contiguous() && target.sizes() == dense.sizes();
-  at::Tensor host = direct ? target : at::empty(dense.sizes(), dst.options().dtype(self.scalar_type()).device(at::kCPU).pinned_memory(false));
+  const bool direct = target.scalar_type() == self.scalar_type() && target.is_contiguous() &&
+                      target.sizes() == dense.sizes();
+  at::Tensor host =
+      direct ? target
+             : at::empty(
+                   dense.sizes(),
+                   dst.options().dtype(self.scalar_type()).device(at::kCPU).pinned_memory(false));
   {
     const WithoutGil no_gil;
     Runtime::get().download(v, host.mutable_data_ptr(), static_cast<int64_t>(host.nbytes()));
@@ -82,8 +91,9 @@ void device_to_host(const at::Tensor& self, const at::Tensor& dst) {
 
 void device_to_device(const at::Tensor& self, const at::Tensor& dst) {
   if (dst.numel() == 0) return;
-  const bool same = self.is_alias_of(dst) && self.storage_offset() == dst.storage_offset() && self.sizes() == dst.sizes() &&
-                    self.strides() == dst.strides() && self.scalar_type() == dst.scalar_type();
+  const bool same = self.is_alias_of(dst) && self.storage_offset() == dst.storage_offset() &&
+                    self.sizes() == dst.sizes() && self.strides() == dst.strides() &&
+                    self.scalar_type() == dst.scalar_type();
   if (same) return;
   check_overlap(dst, self);
   RecorderLock lock;
@@ -115,8 +125,9 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool /*non_b
     } else if (dst.is_cpu()) {
       device_to_host(self, dst);
     } else {
-      TPU_CHECK(self.is_privateuseone() && dst.is_privateuseone(), ErrorKind::kUnsupported, "a copy from ",
-                self.device().str(), " to ", dst.device().str(), " has to go through the CPU: use .cpu() first");
+      TPU_CHECK(self.is_privateuseone() && dst.is_privateuseone(), ErrorKind::kUnsupported,
+                "a copy from ", self.device().str(), " to ", dst.device().str(),
+                " has to go through the CPU: use .cpu() first");
       device_to_device(self, dst);
     }
   });
@@ -132,11 +143,14 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   return copy_from(self, dst, false);
 }
 
-// `_copy_from` of a lazy conjugate or negative: materialised first, or torch's fallback would clone without end.
+// `_copy_from` of a lazy conjugate or negative: materialised first, or torch's fallback would clone
+// without end.
 at::Tensor copy_from_lazy(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   auto plain = [](const at::Tensor& t) {
-    const auto bits = c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-    return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), t.key_set() - bits, t.dtype());
+    const auto bits =
+        c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+    return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), t.key_set() - bits,
+                                                    t.dtype());
   };
   auto bare = [&](const at::Tensor& t) {
     at::Tensor p = plain(t);
@@ -160,7 +174,8 @@ at::Tensor copy_from_lazy(const at::Tensor& self, const at::Tensor& dst, bool no
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   return guarded([&]() -> at::Scalar {
-    TPU_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
+    TPU_CHECK(self.numel() == 1, "a Tensor with ", self.numel(),
+              " elements cannot be converted to Scalar");
     const ValuePtr v = ready_value(self);
     at::Tensor host = at::empty({}, at::TensorOptions().dtype(self.scalar_type()));
     {
@@ -185,8 +200,9 @@ at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format
     trace::OutputSpec spec;
     if (f == c10::MemoryFormat::Preserve) {
       // As empty_like: the strides of a dense source, else dense ones in the same order.
-      spec.strides = self.is_non_overlapping_and_dense() ? self.strides().vec()
-                                                         : at::infer_dense_strides(self.sizes(), self.strides());
+      spec.strides = self.is_non_overlapping_and_dense()
+                         ? self.strides().vec()
+                         : at::infer_dense_strides(self.sizes(), self.strides());
       if (!self.is_contiguous()) {
         std::vector<int64_t> order(static_cast<size_t>(self.dim()));
         for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
@@ -196,10 +212,12 @@ at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format
         source = self.permute(order);
       }
       spec.row_major = false;
-      spec.logical = trace::intern({to_dtype(self.scalar_type()), {self.sizes().begin(), self.sizes().end()}});
+      spec.logical =
+          trace::intern({to_dtype(self.scalar_type()), {self.sizes().begin(), self.sizes().end()}});
     }
     if (f == c10::MemoryFormat::ChannelsLast || f == c10::MemoryFormat::ChannelsLast3d) {
-      at::Tensor out = make_empty(self.sizes(), std::nullopt, self.scalar_type(), self.device().index());
+      at::Tensor out =
+          make_empty(self.sizes(), std::nullopt, self.scalar_type(), self.device().index());
       out.unsafeGetTensorImpl()->empty_tensor_restride(f);
       write_value(out, read_value(self));
       Runtime::get().after_record(Runtime::get().device(self.device().index()));
@@ -213,12 +231,14 @@ at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format
 
 bool equal(const at::Tensor& self, const at::Tensor& other) {
   if (!other.is_privateuseone() || self.sizes() != other.sizes()) {
-    TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
-                " and ", other.device());
+    TORCH_CHECK(self.device() == other.device(),
+                "Cannot compare two tensors on different devices. Got: ", self.device(), " and ",
+                other.device());
     return false;
   }
-  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(),
-              " but got data type ", other.scalar_type(), " for argument 'other' in call to equal");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ",
+              self.scalar_type(), " but got data type ", other.scalar_type(),
+              " for argument 'other' in call to equal");
   return self.numel() == 0 || at::eq(self, other).all().item<bool>();
 }
 

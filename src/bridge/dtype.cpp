@@ -55,7 +55,8 @@ const char* remedy(ScalarType t) {
     case ScalarType::QUInt8:
     case ScalarType::QInt32:
     case ScalarType::QUInt4x2:
-    case ScalarType::QUInt2x4: return "keep quantized tensors on the CPU, or use integer tensors with scales";
+    case ScalarType::QUInt2x4:
+      return "keep quantized tensors on the CPU, or use integer tensors with scales";
     default: return "convert it to a type that the device has";
   }
 }
@@ -69,7 +70,8 @@ bool has_dtype(c10::ScalarType t) {
 hlo::DType to_dtype(c10::ScalarType t) {
   if (has_dtype(t)) [[likely]]
     return static_cast<DType>(kFromTorch[static_cast<size_t>(t)]);
-  TPU_THROW(ErrorKind::kUnsupported, c10::toString(t), " tensors cannot be on a tpu device; ", remedy(t));
+  TPU_THROW(ErrorKind::kUnsupported, c10::toString(t), " tensors cannot be on a tpu device; ",
+            remedy(t));
 }
 
 c10::ScalarType to_scalar_type(hlo::DType t) { return kToTorch[static_cast<size_t>(t)]; }

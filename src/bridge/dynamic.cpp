@@ -1,5 +1,6 @@
-// Ops whose result's size depends on data. The device computes a result padded to the largest possible size
-// and a count; the count is read, which is the one wait of the op, and the result is cut to it.
+// Ops whose result's size depends on data. The device computes a result padded to the largest
+// possible size and a count; the count is read, which is the one wait of the op, and the result is
+// cut to it.
 #include <ATen/Functions.h>
 #include <torch/library.h>
 
@@ -31,10 +32,11 @@ at::Tensor nonzero(const at::Tensor& self) {
   return first(r[0], r[1].item<int64_t>(), 1).t();
 }
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
-  TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type ", at::kLong,
-              " but got scalar type", out.scalar_type());
-  TORCH_CHECK(self.device() == out.device(), "expected self and out to be on the same device, but got out on ",
-              out.device(), " and self on ", self.device());
+  TORCH_CHECK(out.scalar_type() == at::kLong, "nonzero: Expected out tensor to have scalar type ",
+              at::kLong, " but got scalar type", out.scalar_type());
+  TORCH_CHECK(self.device() == out.device(),
+              "expected self and out to be on the same device, but got out on ", out.device(),
+              " and self on ", self.device());
   const at::Tensor r = bridge::nonzero(self);
   if (out.sizes() != r.sizes()) out.resize_(r.sizes());
   out.copy_(r);
@@ -53,37 +55,44 @@ at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at
 }
 
 // Results of the unique family: values, inverse, counts; those not asked for are empty.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> cut(const std::vector<at::Tensor>& r, int64_t dim, bool inverse,
-                                                   bool counts) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cut(const std::vector<at::Tensor>& r, int64_t dim,
+                                                   bool inverse, bool counts) {
   const int64_t n = r[3].item<int64_t>();
   const at::Tensor none = at::empty({0}, r[0].options().dtype(at::kLong));
   return {first(r[0], n, dim), inverse ? r[1] : none, counts ? first(r[2], n) : none};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> unique2(const at::Tensor& self, bool /*sorted*/, bool inverse, bool counts) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique2(const at::Tensor& self, bool /*sorted*/,
+                                                       bool inverse, bool counts) {
   return cut(run("tpu::unique_padded", {self, inverse, counts}), 0, inverse, counts);
 }
 std::tuple<at::Tensor, at::Tensor> unique(const at::Tensor& self, bool /*sorted*/, bool inverse) {
-  auto [values, index, _] = cut(run("tpu::unique_padded", {self, inverse, false}), 0, inverse, false);
+  auto [values, index, _] =
+      cut(run("tpu::unique_padded", {self, inverse, false}), 0, inverse, false);
   return {values, index};
 }
-std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim(const at::Tensor& self, int64_t dim, bool /*sorted*/, bool inverse,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim(const at::Tensor& self, int64_t dim,
+                                                          bool /*sorted*/, bool inverse,
                                                           bool counts) {
   const int64_t d = at::maybe_wrap_dim(dim, self.dim());
   return cut(run("tpu::unique_dim_padded", {self, dim}), d, inverse, counts);
 }
-std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_consecutive(const at::Tensor& self, bool inverse, bool counts,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_consecutive(const at::Tensor& self,
+                                                                  bool inverse, bool counts,
                                                                   std::optional<int64_t> dim) {
-  if (!dim) return cut(run("tpu::unique_consecutive_padded", {self, inverse, counts}), 0, inverse, counts);
+  if (!dim)
+    return cut(run("tpu::unique_consecutive_padded", {self, inverse, counts}), 0, inverse, counts);
   const int64_t d = at::maybe_wrap_dim(*dim, self.dim());
   return cut(run("tpu::unique_dim_consecutive_padded", {self, *dim}), d, inverse, counts);
 }
-std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim_consecutive(const at::Tensor& self, int64_t dim, bool inverse,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim_consecutive(const at::Tensor& self,
+                                                                      int64_t dim, bool inverse,
                                                                       bool counts) {
   return bridge::unique_consecutive(self, inverse, counts, dim);
 }
 
-at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t minlength) {
+at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights,
+                    int64_t minlength) {
   const IValue w = weights && weights->defined() ? IValue(*weights) : IValue();
   const int64_t size = run("tpu::bincount_size", {self, w, minlength})[0].item<int64_t>();
   TORCH_CHECK(size >= 0, "bincount only supports 1-d non-negative integral inputs.");
@@ -93,7 +102,8 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
 at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {
   if (!output_size) {
     TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
-    TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt, "repeats has to be Long or Int tensor");
+    TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
+                "repeats has to be Long or Int tensor");
     if (repeats.numel() > 0) {
       const at::Tensor least = repeats.min(), sum = repeats.sum();
       TORCH_CHECK(least.item<int64_t>() >= 0, "repeats can not be negative");
@@ -109,10 +119,12 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
 
 using Indices = c10::List<std::optional<at::Tensor>>;
 
-bool is_mask(const at::Tensor& t) { return t.scalar_type() == at::kBool || t.scalar_type() == at::kByte; }
+bool is_mask(const at::Tensor& t) {
+  return t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
+}
 
-// Indices on the device, each mask as the positions of its true elements (a read of their number); masks stay where
-// `keep_masks` says so.
+// Indices on the device, each mask as the positions of its true elements (a read of their number);
+// masks stay where `keep_masks` says so.
 Indices positions(const at::Tensor& self, const Indices& indices, bool keep_masks) {
   Indices result;
   for (const std::optional<at::Tensor>& i : indices) {
@@ -129,13 +141,15 @@ Indices positions(const at::Tensor& self, const Indices& indices, bool keep_mask
     }
     const auto first_dim = static_cast<int64_t>(result.size());
     for (int64_t d = 0; d < index.dim(); ++d) {
-      TORCH_CHECK_INDEX(first_dim + d < self.dim() && index.size(d) == self.size(first_dim + d), "The shape of the mask ",
-                        index.sizes(), " at index ", d, " does not match the shape of the indexed tensor ", self.sizes(),
+      TORCH_CHECK_INDEX(first_dim + d < self.dim() && index.size(d) == self.size(first_dim + d),
+                        "The shape of the mask ", index.sizes(), " at index ", d,
+                        " does not match the shape of the indexed tensor ", self.sizes(),
                         " at index ", first_dim + d);
     }
     if (index.dim() == 0) {
       // A mask of rank 0 selects from a dim of its own: all or nothing.
-      TORCH_CHECK_INDEX(false, "a mask of rank 0 cannot be an index of a tpu tensor; use torch.where");
+      TORCH_CHECK_INDEX(false,
+                        "a mask of rank 0 cannot be an index of a tpu tensor; use torch.where");
     }
     const at::Tensor found = bridge::nonzero(index);
     for (int64_t d = 0; d < index.dim(); ++d) result.push_back(found.select(1, d));
@@ -147,19 +161,23 @@ at::Tensor index(const at::Tensor& self, const Indices& indices) {
   return run("aten::index.Tensor", {self, positions(self, indices, false)})[0];
 }
 
-at::Tensor& index_put_impl(at::Tensor& self, const Indices& indices, const at::Tensor& values, bool accumulate,
-                           bool unsafe) {
+at::Tensor& index_put_impl(at::Tensor& self, const Indices& indices, const at::Tensor& values,
+                           bool accumulate, bool unsafe) {
   // One value through masks alone is a select: no read.
   bool keep = values.numel() == 1 && !accumulate;
   for (const std::optional<at::Tensor>& i : indices) keep &= !i || !i->defined() || is_mask(*i);
-  const at::Tensor v = values.device() == self.device() || values.dim() == 0 ? values : values.to(self.device());
-  self.copy_(run("aten::_index_put_impl", {self, positions(self, indices, keep), v, accumulate, unsafe})[0]);
+  const at::Tensor v =
+      values.device() == self.device() || values.dim() == 0 ? values : values.to(self.device());
+  self.copy_(run("aten::_index_put_impl",
+                 {self, positions(self, indices, keep), v, accumulate, unsafe})[0]);
   return self;
 }
-at::Tensor& index_put_(at::Tensor& self, const Indices& indices, const at::Tensor& values, bool accumulate) {
+at::Tensor& index_put_(at::Tensor& self, const Indices& indices, const at::Tensor& values,
+                       bool accumulate) {
   return index_put_impl(self, indices, values, accumulate, false);
 }
-at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::Tensor& values, bool accumulate) {
+at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::Tensor& values,
+                     bool accumulate) {
   at::Tensor result = self.clone();
   index_put_impl(result, indices, values, accumulate, false);
   return result;

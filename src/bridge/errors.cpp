@@ -13,7 +13,8 @@ void rethrow(const Error& e, const std::string& prefix) {
     case ErrorKind::kMissingOp: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
     case ErrorKind::kMemory: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
     case ErrorKind::kInternal:
-      TORCH_CHECK(false, text, " (a fault of torch_tpu: please report it with a script that shows it)");
+      TORCH_CHECK(false, text,
+                  " (a fault of torch_tpu: please report it with a script that shows it)");
     case ErrorKind::kInvalid:
     case ErrorKind::kDevice: break;
   }

@@ -1,4 +1,5 @@
-// tpu::Error as the exception PyTorch users expect. Every entry from torch into the layers below runs in `guarded`.
+// tpu::Error as the exception PyTorch users expect. Every entry from torch into the layers below
+// runs in `guarded`.
 #pragma once
 #include <string>
 #include <utility>
@@ -7,8 +8,8 @@
 
 namespace tpu::bridge {
 
-// Throws the c10 error of this kind (IndexError, TypeError, NotImplementedError, OutOfMemoryError, else RuntimeError);
-// `prefix` is "aten::mm(self: Float[2, 3], ...): " or empty.
+// Throws the c10 error of this kind (IndexError, TypeError, NotImplementedError, OutOfMemoryError,
+// else RuntimeError); `prefix` is "aten::mm(self: Float[2, 3], ...): " or empty.
 [[noreturn]] void rethrow(const Error& e, const std::string& prefix);
 
 template <class F>

@@ -24,53 +24,61 @@ c10::DeviceIndex device_index(std::optional<c10::Device> d) {
 
 at::Tensor empty_memory_format(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
-                               std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
+                               std::optional<bool> pin_memory,
+                               std::optional<c10::MemoryFormat> format) {
   return guarded([&] {
     TPU_CHECK(layout.value_or(c10::kStrided) == c10::kStrided, ErrorKind::kUnsupported,
               "only strided tensors can be made on a tpu device");
     TPU_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
     for (int64_t s : size) {
-      TPU_CHECK(s >= 0, "Trying to create tensor with negative dimension ", s, ": ", std::vector(size.begin(), size.end()));
+      TPU_CHECK(s >= 0, "Trying to create tensor with negative dimension ", s, ": ",
+                std::vector(size.begin(), size.end()));
     }
     const c10::ScalarType t = c10::dtype_or_default(dtype);
     const c10::DeviceIndex i = device_index(device);
     at::Tensor r = make_empty(size, std::nullopt, t, i);
-    if (format && *format != c10::MemoryFormat::Contiguous && *format != c10::MemoryFormat::Preserve) {
+    if (format && *format != c10::MemoryFormat::Contiguous &&
+        *format != c10::MemoryFormat::Preserve) {
       r.unsafeGetTensorImpl()->empty_tensor_restride(*format);
     }
     return r;
   });
 }
 
-at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
-                         std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   return guarded([&] {
     TPU_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-    TPU_CHECK(size.size() == stride.size(), "dimensionality of sizes (", size.size(), ") must match dimensionality of strides (",
-              stride.size(), ")");
+    TPU_CHECK(size.size() == stride.size(), "dimensionality of sizes (", size.size(),
+              ") must match dimensionality of strides (", stride.size(), ")");
     for (int64_t s : size) {
-      TPU_CHECK(s >= 0, "Trying to create tensor with negative dimension ", s, ": ", std::vector(size.begin(), size.end()));
+      TPU_CHECK(s >= 0, "Trying to create tensor with negative dimension ", s, ": ",
+                std::vector(size.begin(), size.end()));
     }
     for (int64_t s : stride) TPU_CHECK(s >= 0, "negative strides are not supported, got ", s);
     return make_empty(size, stride, c10::dtype_or_default(dtype), device_index(device));
   });
 }
 
-const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
+                          std::optional<c10::MemoryFormat> format) {
   return guarded([&]() -> const at::Tensor& {
     for (int64_t s : size) TPU_CHECK(s >= 0, "Trying to resize to negative dimension ", s);
     RecorderLock lock;
     resize_tensor(self, size);
-    if (format && *format != c10::MemoryFormat::Preserve) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+    if (format && *format != c10::MemoryFormat::Preserve)
+      self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
     return self;
   });
 }
 
-at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
-                               c10::IntArrayRef stride) {
+at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, int64_t offset,
+                               c10::IntArrayRef size, c10::IntArrayRef stride) {
   at::native::checkSetStorage(self, source, offset, size, stride);
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
-  c10::OptionalIntArrayRef strides = stride.data() ? c10::OptionalIntArrayRef(stride) : std::nullopt;
+  c10::OptionalIntArrayRef strides =
+      stride.data() ? c10::OptionalIntArrayRef(stride) : std::nullopt;
   at::TensorImpl* impl = self.unsafeGetTensorImpl();
   if (strides) {
     impl->set_sizes_and_strides(size, *strides);
@@ -79,8 +87,8 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, int64_t off
   }
   return guarded([&]() -> at::Tensor& {
     // As on the CPU: a resizable storage that is too small grows.
-    const int64_t need = static_cast<int64_t>(at::detail::computeStorageNbytes(self.sizes(), self.strides(), self.dtype().itemsize(),
-                                                                              static_cast<size_t>(offset)));
+    const int64_t need = static_cast<int64_t>(at::detail::computeStorageNbytes(
+        self.sizes(), self.strides(), self.dtype().itemsize(), static_cast<size_t>(offset)));
     c10::StorageImpl& st = *self.storage().unsafeGetStorageImpl();
     if (self.numel() > 0 && need > static_cast<int64_t>(st.nbytes())) {
       TPU_CHECK(st.resizable(), "Trying to resize storage that is not resizable");
@@ -97,7 +105,8 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source) {
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
-  at::Storage fresh(c10::Storage::use_byte_size_t(), 0, new_data_ptr(0, self.device().index(), {}), allocator(), true);
+  at::Storage fresh(c10::Storage::use_byte_size_t(), 0, new_data_ptr(0, self.device().index(), {}),
+                    allocator(), true);
   return set_storage_offset(self, std::move(fresh), 0, {0}, {});
 }
 
@@ -105,13 +114,17 @@ void record_stream(at::Tensor&, at::Stream) {
   // Values are immutable and counted: memory is never reused while a launch needs it.
 }
 
-at::Tensor efficient_zero_tensor(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
-                                 std::optional<c10::Device> device, std::optional<bool>) {
+at::Tensor efficient_zero_tensor(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                                 std::optional<c10::Layout>, std::optional<c10::Device> device,
+                                 std::optional<bool>) {
   return guarded([&] {
-    // A tensor of the ZeroTensor key has no memory behind it; torch's fallbacks turn it into zeros when needed.
-    c10::Storage storage(c10::Storage::use_byte_size_t(), 0, new_data_ptr(0, device_index(device), {}), allocator(), false);
+    // A tensor of the ZeroTensor key has no memory behind it; torch's fallbacks turn it into zeros
+    // when needed.
+    c10::Storage storage(c10::Storage::use_byte_size_t(), 0,
+                         new_data_ptr(0, device_index(device), {}), allocator(), false);
     at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(storage), c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}),
+        std::move(storage),
+        c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}),
         c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype)));
     t.unsafeGetTensorImpl()->set_sizes_contiguous(size);
     return t;

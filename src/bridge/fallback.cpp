@@ -30,11 +30,14 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   // A copy cannot stand in for a view: writes would be lost.
   if (returns_alias(schema)) {
-    rethrow({ErrorKind::kMissingOp, "this view op has no TPU kernel, and a copy through the CPU would not alias"}, name + ": ");
+    rethrow({ErrorKind::kMissingOp,
+             "this view op has no TPU kernel, and a copy through the CPU would not alias"},
+            name + ": ");
   }
   if (fallback_mode() == FallbackMode::kError) {
     rethrow({ErrorKind::kMissingOp,
-             "no TPU lowering; torch_tpu.set_fallback('warn') or TORCH_TPU_FALLBACK=warn lets it run on the CPU"},
+             "no TPU lowering; torch_tpu.set_fallback('warn') or TORCH_TPU_FALLBACK=warn lets it "
+             "run on the CPU"},
             name + ": ");
   }
   bool first = false;
@@ -45,20 +48,23 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   if (first && fallback_mode() == FallbackMode::kWarn) {
     const std::string where = call_site ? call_site() : "";
-    TORCH_WARN(name, " has no TPU lowering and runs on the CPU, which is slow", where.empty() ? "" : " (at " + where + ")",
-               "; said once per op");
+    TORCH_WARN(name, " has no TPU lowering and runs on the CPU, which is slow",
+               where.empty() ? "" : " (at " + where + ")", "; said once per op");
   }
   at::native::cpu_fallback(op, stack);
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
 
 }  // namespace
 
 FallbackMode fallback_mode() {
   int m = mode.load(std::memory_order_relaxed);
   if (m < 0) {
-    m = static_cast<int>(guarded([] { return parse_fallback_mode(settings().get_string("cpu_fallback")); }));
+    m = static_cast<int>(
+        guarded([] { return parse_fallback_mode(settings().get_string("cpu_fallback")); }));
     mode = m;
   }
   return static_cast<FallbackMode>(m);

@@ -1,4 +1,5 @@
-// Ops without a lowering: run on the CPU (counted, named once) or refused, as torch_tpu.set_fallback says.
+// Ops without a lowering: run on the CPU (counted, named once) or refused, as
+// torch_tpu.set_fallback says.
 #pragma once
 #include <string>
 

@@ -1,8 +1,8 @@
 #include "bridge/generator.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/Functions.h>
 #include <ATen/Utils.h>
+#include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstring>
@@ -36,16 +36,17 @@ uint64_t TpuGenerator::seed() {
 
 void TpuGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
-  TORCH_CHECK(state.numel() == static_cast<int64_t>(kStateBytes), "RNG state is wrong size: a tpu generator's state has ",
-              kStateBytes, " bytes, got ", state.numel());
+  TORCH_CHECK(state.numel() == static_cast<int64_t>(kStateBytes),
+              "RNG state is wrong size: a tpu generator's state has ", kStateBytes, " bytes, got ",
+              state.numel());
   const auto* bytes = static_cast<const uint8_t*>(state.data());
   std::memcpy(&seed_, bytes, sizeof seed_);
   std::memcpy(&offset_, bytes + sizeof seed_, sizeof offset_);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> TpuGenerator::get_state() const {
-  at::Tensor t = at::detail::empty_cpu({static_cast<int64_t>(kStateBytes)}, at::kByte, c10::kStrided, at::kCPU,
-                                       std::nullopt, std::nullopt);
+  at::Tensor t = at::detail::empty_cpu({static_cast<int64_t>(kStateBytes)}, at::kByte,
+                                       c10::kStrided, at::kCPU, std::nullopt, std::nullopt);
   auto* bytes = t.mutable_data_ptr<uint8_t>();
   std::memcpy(bytes, &seed_, sizeof seed_);
   std::memcpy(bytes + sizeof seed_, &offset_, sizeof offset_);
@@ -65,12 +66,16 @@ TpuGenerator* TpuGenerator::clone_impl() const {
   return g;
 }
 
-at::Generator make_generator(c10::DeviceIndex device) { return at::make_generator<TpuGenerator>(device < 0 ? 0 : device); }
+at::Generator make_generator(c10::DeviceIndex device) {
+  return at::make_generator<TpuGenerator>(device < 0 ? 0 : device);
+}
 
 const at::Generator& default_generator(c10::DeviceIndex device) {
   static std::mutex mutex;
   static auto* generators = new std::array<std::optional<at::Generator>, 128>;
-  const auto i = static_cast<size_t>(device < 0 ? c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->getDevice().index() : device);
+  const auto i = static_cast<size_t>(
+      device < 0 ? c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->getDevice().index()
+                 : device);
   TORCH_CHECK(i < generators->size(), "there is no tpu:", i);
   std::lock_guard lock(mutex);
   auto& g = (*generators)[i];
@@ -78,9 +83,11 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   return *g;
 }
 
-trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device, int64_t draws) {
+trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device,
+                               int64_t draws) {
   at::Generator used = g && g->defined() ? *g : default_generator(device);
-  TPU_CHECK(used.device().type() == c10::DeviceType::PrivateUse1, "Expected a 'tpu' device type for generator but found '",
+  TPU_CHECK(used.device().type() == c10::DeviceType::PrivateUse1,
+            "Expected a 'tpu' device type for generator but found '",
             c10::DeviceTypeName(used.device().type(), true), "'");
   std::lock_guard lock(used.mutex());
   return static_cast<TpuGenerator*>(used.unsafeGetGeneratorImpl())->take(draws);

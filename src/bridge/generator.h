@@ -1,8 +1,8 @@
 // torch.Generator on the device: a seed and an offset, both in the key-free part of a program.
 //
-// The state is 16 bytes, uint64 seed and int64 offset, as CUDA's (torch/distributed/tensor/_random.py reads it).
-// Every random op takes draws from the offset, which moves by a multiple of 4: one Philox block gives four
-// 32-bit numbers.
+// The state is 16 bytes, uint64 seed and int64 offset, as CUDA's
+// (torch/distributed/tensor/_random.py reads it). Every random op takes draws from the offset,
+// which moves by a multiple of 4: one Philox block gives four 32-bit numbers.
 #pragma once
 #include <ATen/core/Generator.h>
 
@@ -36,7 +36,9 @@ class TpuGenerator final : public c10::GeneratorImpl {
 
 const at::Generator& default_generator(c10::DeviceIndex device);
 at::Generator make_generator(c10::DeviceIndex device);
-// From the given generator (must be of this device), else the default one. Under the generator's mutex.
-trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device, int64_t draws);
+// From the given generator (must be of this device), else the default one. Under the generator's
+// mutex.
+trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device,
+                               int64_t draws);
 
 }  // namespace tpu::bridge

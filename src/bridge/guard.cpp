@@ -28,7 +28,8 @@ c10::DeviceIndex current_device_index() { return current; }
 void set_device_index(c10::DeviceIndex i) {
   guarded([&] {
     const int count = Runtime::device_count();
-    TPU_CHECK(i >= 0 && i < count, "there is no device tpu:", int{i}, "; this process has ", count, " tpu device(s)");
+    TPU_CHECK(i >= 0 && i < count, "there is no device tpu:", int{i}, "; this process has ", count,
+              " tpu device(s)");
     current = i;
   });
 }
@@ -75,14 +76,19 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   c10::Stream getStream(c10::Device d) const override {
     const c10::DeviceIndex i = d.has_index() ? d.index() : current;
-    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, i), current_streams[static_cast<size_t>(i)]);
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, i),
+                       current_streams[static_cast<size_t>(i)]);
   }
   c10::Stream getDefaultStream(c10::Device d) const override {
-    return c10::Stream(c10::Stream::DEFAULT, c10::Device(kType, d.has_index() ? d.index() : current));
+    return c10::Stream(c10::Stream::DEFAULT,
+                       c10::Device(kType, d.has_index() ? d.index() : current));
   }
-  c10::Stream getStreamFromGlobalPool(c10::Device d, bool) const override { return getNewStream(d, 0); }
+  c10::Stream getStreamFromGlobalPool(c10::Device d, bool) const override {
+    return getNewStream(d, 0);
+  }
   c10::Stream getNewStream(c10::Device d, int) const override {
-    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, d.has_index() ? d.index() : current), next_stream++);
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, d.has_index() ? d.index() : current),
+                       next_stream++);
   }
   c10::Stream exchangeStream(c10::Stream s) const override {
     const auto i = static_cast<size_t>(s.device_index());
@@ -99,10 +105,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       return r.mark(d, false)->done();
     });
   }
-  void synchronizeStream(const c10::Stream& s) const override { synchronize_device(s.device_index()); }
-  void synchronizeDevice(c10::DeviceIndex i) const override { synchronize_device(i < 0 ? current : i); }
+  void synchronizeStream(const c10::Stream& s) const override {
+    synchronize_device(s.device_index());
+  }
+  void synchronizeDevice(c10::DeviceIndex i) const override {
+    synchronize_device(i < 0 ? current : i);
+  }
 
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag flag) const override {
     guarded([&] {
       if (!*event) *event = new EventState;
       auto* e = static_cast<EventState*>(*event);
@@ -131,14 +142,19 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       e->marker->wait();
     });
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<EventState*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<EventState*>(event);
+  }
   double elapsedTime(void* start, void* end, c10::DeviceIndex) const override {
     return guarded([&] {
       auto* a = static_cast<EventState*>(start);
       auto* b = static_cast<EventState*>(end);
-      TPU_CHECK(a && b && a->marker && b->marker, "Both events must be recorded before calculating elapsed time.");
-      TPU_CHECK(a->marker->done() && b->marker->done(), "Both events must be completed before calculating elapsed time.");
-      // The callbacks that stamp the time run on threads of the plugin, perhaps a moment after the event is ready.
+      TPU_CHECK(a && b && a->marker && b->marker,
+                "Both events must be recorded before calculating elapsed time.");
+      TPU_CHECK(a->marker->done() && b->marker->done(),
+                "Both events must be completed before calculating elapsed time.");
+      // The callbacks that stamp the time run on threads of the plugin, perhaps a moment after the
+      // event is ready.
       for (;;) {
         const auto t0 = a->marker->time(), t1 = b->marker->time();
         if (t0 && t1) return std::chrono::duration<double, std::milli>(*t1 - *t0).count();

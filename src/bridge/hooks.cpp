@@ -19,7 +19,9 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   void init() const override {
     guarded([] { Runtime::get(); });
   }
-  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(Runtime::device_count()); }
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(Runtime::device_count());
+  }
   void setCurrentDevice(c10::DeviceIndex i) const override { set_device_index(i); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device_index(); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex i) const override {
@@ -30,7 +32,9 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex i) const override {
     return i < 0 ? current_device_index() : exchangeDevice(i);
   }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex i) const override { return default_generator(i); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex i) const override {
+    return default_generator(i);
+  }
   at::Generator getNewGenerator(c10::DeviceIndex i) const override {
     return make_generator(i < 0 ? current_device_index() : i);
   }

@@ -28,18 +28,20 @@ const std::string& key() {
 // mode + 1, precision + 1; 0 is nothing.
 constexpr long kPrecisionUnit = 16;
 
-// The object of a code, kept for ever: one that died with a backward pass would take the GIL on torch's thread, which
-// ends the process when the interpreter is going down.
+// The object of a code, kept for ever: one that died with a backward pass would take the GIL on
+// torch's thread, which ends the process when the interpreter is going down.
 const std::shared_ptr<c10::SafePyObject>& published(long code) {
   static auto* objects = new std::map<long, std::shared_ptr<c10::SafePyObject>>;  // under the GIL
   auto& object = (*objects)[code];
-  if (!object) object = std::make_shared<c10::SafePyObject>(PyLong_FromLong(code), getPyInterpreter());
+  if (!object)
+    object = std::make_shared<c10::SafePyObject>(PyLong_FromLong(code), getPyInterpreter());
   return object;
 }
 
 void publish() {
-  const long code = (modes.empty() ? 0 : static_cast<long>(modes.back()) + 1) +
-                    (precisions.empty() ? 0 : kPrecisionUnit * (static_cast<long>(precisions.back()) + 1));
+  const long code =
+      (modes.empty() ? 0 : static_cast<long>(modes.back()) + 1) +
+      (precisions.empty() ? 0 : kPrecisionUnit * (static_cast<long>(precisions.back()) + 1));
   if (code == 0) {
     if (ThreadLocalPythonObjects::contains(key())) ThreadLocalPythonObjects::erase(key());
     return;
@@ -48,7 +50,8 @@ void publish() {
 }
 
 long inherited() {
-  if (pushes.load(std::memory_order_relaxed) == 0 || !modes.empty() || !precisions.empty()) return 0;
+  if (pushes.load(std::memory_order_relaxed) == 0 || !modes.empty() || !precisions.empty())
+    return 0;
   if (!ThreadLocalPythonObjects::contains(key())) return 0;
   // A small int is never changed: reading it needs no GIL.
   return PyLong_AsLong(ThreadLocalPythonObjects::get(key())->ptr(getPyInterpreter()));

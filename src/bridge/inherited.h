@@ -1,7 +1,9 @@
-// Eager mode and precision of a thread, and what a backward pass takes over from the thread that started it.
+// Eager mode and precision of a thread, and what a backward pass takes over from the thread that
+// started it.
 //
-// Torch runs backward on threads of its own and hands them the caller's ThreadLocalPythonObjects: what is
-// pushed here is written there too. A thread that has pushed something itself does not look.
+// Torch runs backward on threads of its own and hands them the caller's ThreadLocalPythonObjects:
+// what is pushed here is written there too. A thread that has pushed something itself does not
+// look.
 #pragma once
 #include <optional>
 

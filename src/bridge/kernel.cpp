@@ -25,7 +25,8 @@ Number to_number(const c10::Scalar& s) {
     return {NumberKind::kComplex, 0, c.real(), c.imag()};
   }
   if (s.isFloatingPoint()) return Number::of(s.to<double>());
-  if (s.type() == c10::ScalarType::UInt64) return Number::of(static_cast<int64_t>(s.to<uint64_t>()));
+  if (s.type() == c10::ScalarType::UInt64)
+    return Number::of(static_cast<int64_t>(s.to<uint64_t>()));
   return Number::of(s.to<int64_t>());
 }
 
@@ -136,10 +137,12 @@ class Encoder {
       return;
     }
     if (t.is_privateuseone()) [[likely]] {
-      TPU_CHECK(t.device().index() == device_.index,
-                "Expected all tensors to be on the same device, but found at least two devices, tpu:", device_.index,
-                " and tpu:", int{t.device().index()}, "!");
-      TPU_CHECK(t.layout() == c10::kStrided, ErrorKind::kUnsupported, "sparse tensors have no TPU kernels; use .to_dense()");
+      TPU_CHECK(
+          t.device().index() == device_.index,
+          "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+          device_.index, " and tpu:", int{t.device().index()}, "!");
+      TPU_CHECK(t.layout() == c10::kStrided, ErrorKind::kUnsupported,
+                "sparse tensors have no TPU kernels; use .to_dense()");
       all_contiguous &= t.is_contiguous();
       all.push_back(&t);
       if (!first) {
@@ -153,8 +156,8 @@ class Encoder {
       return;
     }
     TPU_CHECK(t.is_cpu() && t.dim() == 0,
-              "Expected all tensors to be on the same device, but found at least two devices, tpu:", device_.index,
-              " and ", t.device().str(), "!");
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+              device_.index, " and ", t.device().str(), "!");
     const c10::Scalar s = t.item();
     has_host_number = true;
     key.tensor_scalar(to_dtype(t.scalar_type()), t.unsafeGetTensorImpl()->is_wrapped_number());
@@ -196,7 +199,9 @@ class Encoder {
         break;
       }
       case ArgKind::kFloat:
-      case ArgKind::kOptFloat: key.attr(v.isInt() ? static_cast<double>(v.toInt()) : v.toDouble()); break;
+      case ArgKind::kOptFloat:
+        key.attr(v.isInt() ? static_cast<double>(v.toInt()) : v.toDouble());
+        break;
       case ArgKind::kFloats:
       case ArgKind::kOptFloats: key.attr(v.toDoubleVector()); break;
       case ArgKind::kBool:
@@ -211,7 +216,9 @@ class Encoder {
       case ArgKind::kOptDType: key.attr(to_dtype(v.toScalarType())); break;
       case ArgKind::kString:
       case ArgKind::kOptString: key.attr(v.toStringView()); break;
-      default: TPU_THROW(ErrorKind::kInternal, def_.name, ": an argument of kind ", ops::to_string(kind), " is no attribute");
+      default:
+        TPU_THROW(ErrorKind::kInternal, def_.name, ": an argument of kind ", ops::to_string(kind),
+                  " is no attribute");
     }
   }
 
@@ -221,10 +228,11 @@ class Encoder {
 
 // ---- Strides of results.
 
-// TensorIterator's short cut: dense operands of one shape and one layout hand their strides to the result, as they are
-// even where a size is 1.
+// TensorIterator's short cut: dense operands of one shape and one layout hand their strides to the
+// result, as they are even where a size is 1.
 const at::TensorBase* common_layout(const ops::OpDef& def, const Encoder& e) {
-  if (def.layout != ops::LayoutRule::kElementwise || e.all_contiguous || e.has_host_number) return nullptr;
+  if (def.layout != ops::LayoutRule::kElementwise || e.all_contiguous || e.has_host_number)
+    return nullptr;
   const at::TensorBase* t = e.all[0];
   if (!t->is_non_overlapping_and_dense()) return nullptr;
   for (const at::TensorBase* o : e.all) {
@@ -233,9 +241,9 @@ const at::TensorBase* common_layout(const ops::OpDef& def, const Encoder& e) {
   return t;
 }
 
-// Dims in order of decreasing stride that TensorIterator gives the result of these operands (its rule: an
-// insertion sort of dims, innermost last, by the first operand that tells two dims apart; equal strides are told
-// apart by size; broadcast dims say nothing). Empty: row-major.
+// Dims in order of decreasing stride that TensorIterator gives the result of these operands (its
+// rule: an insertion sort of dims, innermost last, by the first operand that tells two dims apart;
+// equal strides are told apart by size; broadcast dims say nothing). Empty: row-major.
 Dims elementwise_order(c10::ArrayRef<const at::TensorBase*> operands) {
   size_t rank = 0;
   for (const auto* t : operands) rank = std::max(rank, static_cast<size_t>(t->dim()));
@@ -302,11 +310,11 @@ Dims result_order(const ops::OpDef& def, const Encoder& e) {
   switch (def.layout) {
     case ops::LayoutRule::kContiguous: return {};
     case ops::LayoutRule::kElementwise: return elementwise_order(e.all);
-    case ops::LayoutRule::kLikeSelf:
-      return e.first ? elementwise_order({e.first}) : Dims();
+    case ops::LayoutRule::kLikeSelf: return e.first ? elementwise_order({e.first}) : Dims();
     case ops::LayoutRule::kChannelsLast: {
       Dims order = channels_last_order(e.first);
-      if (order.empty() && e.second && e.first && e.second->dim() == e.first->dim()) order = channels_last_order(e.second);
+      if (order.empty() && e.second && e.first && e.second->dim() == e.first->dim())
+        order = channels_last_order(e.second);
       return order;
     }
   }
@@ -322,7 +330,8 @@ struct Recorded {
   c10::SmallVector<ValuePtr, 4> outputs;
 };
 
-Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e, const std::optional<at::Generator>& generator) {
+Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e,
+                     const std::optional<at::Generator>& generator) {
   Recorded r;
   Runtime& rt = runtime_();
   if (def.boundary) rt.flush(d, runtime::FlushReason::kBoundary);
@@ -331,15 +340,16 @@ Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e, const std::op
   if (r.inst->random_draws > 0) random = take_random(generator, d.index, r.inst->random_draws);
   r.outputs.resize(r.inst->outputs.size());
   const auto& capture = trace::location_source().capture;
-  d.window.record(*r.inst, {e.values.data(), e.values.size()}, {e.numbers.data(), e.numbers.size()}, random,
-                  capture ? capture() : trace::Location(), r.outputs.data());
+  d.window.record(*r.inst, {e.values.data(), e.values.size()}, {e.numbers.data(), e.numbers.size()},
+                  random, capture ? capture() : trace::Location(), r.outputs.data());
   return r;
 }
 
 at::Tensor fresh(Recorded& r, size_t i, const at::TensorBase* layout) {
   if (!r.outputs[i]) return at::Tensor();
   at::Tensor t = make_tensor(std::move(r.outputs[i]), &r.inst->outputs[i]);
-  if (layout && t.sizes() == layout->sizes()) t.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), layout->strides());
+  if (layout && t.sizes() == layout->sizes())
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), layout->strides());
   return t;
 }
 
@@ -348,7 +358,8 @@ bool matches(const c10::Argument& a, ArgKind kind) {
   std::string t = a.type()->str();
   const std::string real = a.real_type()->str();
   auto is = [&](std::initializer_list<const char*> names) {
-    return std::any_of(names.begin(), names.end(), [&](const char* n) { return t == n || real == n; });
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* n) { return t == n || real == n; });
   };
   switch (kind) {
     case ArgKind::kTensor: return is({"Tensor"});
@@ -391,7 +402,8 @@ std::string describe(const at::Tensor& t) {
 
 bool is_input(const c10::Argument& a) {
   if (a.is_out()) return false;
-  static const std::array kPlaces = {"layout", "device", "pin_memory", "memory_format", "generator"};
+  static const std::array kPlaces = {"layout", "device", "pin_memory", "memory_format",
+                                     "generator"};
   const std::string t = a.real_type()->str();
   if (t == "Generator?" || t == "Generator") return false;
   return std::find(kPlaces.begin(), kPlaces.end(), a.name()) == kPlaces.end();
@@ -399,12 +411,14 @@ bool is_input(const c10::Argument& a) {
 
 Kernel::Kernel(const ops::OpDef& def, const c10::FunctionSchema& schema)
     : def_(def),
-      fills_(schema.name() == "aten::zero_" || (schema.name() == "aten::fill_" && schema.overload_name() == "Scalar")),
+      fills_(schema.name() == "aten::zero_" ||
+             (schema.name() == "aten::fill_" && schema.overload_name() == "Scalar")),
       argument_count_(schema.arguments().size()) {
   const auto& args = schema.arguments();
   for (size_t i = 0; i < args.size(); ++i) {
     const c10::Argument& a = args[i];
-    if (a.real_type()->str() == "Generator?" || a.real_type()->str() == "Generator") generator_ = static_cast<int>(i);
+    if (a.real_type()->str() == "Generator?" || a.real_type()->str() == "Generator")
+      generator_ = static_cast<int>(i);
     if (a.alias_info() && a.alias_info()->isWrite()) written_.push_back(i);
     is_out_ |= a.is_out();
     if (!is_input(a)) continue;
@@ -417,21 +431,26 @@ Kernel::Kernel(const ops::OpDef& def, const c10::FunctionSchema& schema)
     inputs_.push_back(std::move(in));
   }
   bool ok = inputs_.size() == def.args.size();
-  for (size_t i = 0; ok && i < inputs_.size(); ++i) ok = matches(args[inputs_[i].position], def.args[i]);
+  for (size_t i = 0; ok && i < inputs_.size(); ++i)
+    ok = matches(args[inputs_[i].position], def.args[i]);
   if (!ok) {
     std::string mine;
     for (ArgKind k : def.args) mine += cat(mine.empty() ? "" : ", ", ops::to_string(k));
-    TPU_THROW(ErrorKind::kInternal, "the lowering of ", def.name, " takes (", mine, "), the schema is ", c10::str(schema));
+    TPU_THROW(ErrorKind::kInternal, "the lowering of ", def.name, " takes (", mine,
+              "), the schema is ", c10::str(schema));
   }
   for (const auto& f : def.folds) {
-    const bool found = std::any_of(args.begin(), args.end(), [&](const c10::Argument& a) { return a.name() == f.arg; });
-    TPU_CHECK(found, ErrorKind::kInternal, def.name, " folds ", f.arg, ", which is no argument of ", c10::str(schema));
+    const bool found = std::any_of(args.begin(), args.end(),
+                                   [&](const c10::Argument& a) { return a.name() == f.arg; });
+    TPU_CHECK(found, ErrorKind::kInternal, def.name, " folds ", f.arg, ", which is no argument of ",
+              c10::str(schema));
   }
   for (const c10::Argument& r : schema.returns()) {
     Return ret;
     if (r.alias_info()) {
       for (size_t i = 0; i < args.size(); ++i) {
-        if (args[i].alias_info() && args[i].alias_info()->beforeSets() == r.alias_info()->beforeSets()) {
+        if (args[i].alias_info() &&
+            args[i].alias_info()->beforeSets() == r.alias_info()->beforeSets()) {
           ret.argument = static_cast<int>(i);
         }
       }
@@ -467,7 +486,8 @@ std::string Kernel::prefix(const c10::OperatorHandle& op, c10::ArrayRef<c10::IVa
   return s + "): ";
 }
 
-void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                        torch::jit::Stack* stack) {
   const auto args = torch::jit::last(*stack, argument_count_);
   c10::SmallVector<at::Tensor, 2> results;  // fresh ones
   try {
@@ -483,7 +503,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
       for (const Input& in : inputs_) e.argument(args[in.position], in.kind, in.folds);
       if (def_.form == ops::OpDef::Form::kOut) {
         const at::Tensor& out = args[written_[0]].toTensor();
-        e.key.out_type(trace::intern({to_dtype(out.scalar_type()), Dims(out.sizes().begin(), out.sizes().end())}));
+        e.key.out_type(trace::intern(
+            {to_dtype(out.scalar_type()), Dims(out.sizes().begin(), out.sizes().end())}));
       }
       const Dims order = written_.empty() ? result_order(def_, e) : Dims();
       e.key.layout(order.data(), order.size());
@@ -496,12 +517,14 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
       // Written arguments take the first results, in order.
       size_t next = 0;
       auto assign = [&](const at::Tensor& dst) {
-        TPU_CHECK(next < r.outputs.size(), ErrorKind::kInternal, def_.name, " gives too few results");
+        TPU_CHECK(next < r.outputs.size(), ErrorKind::kInternal, def_.name,
+                  " gives too few results");
         ValuePtr v = std::move(r.outputs[next++]);
         if (!v || !dst.defined()) return;
-        TPU_CHECK(dst.is_privateuseone() && dst.device().index() == d.index,
-                  "Expected all tensors to be on the same device, but found at least two devices, tpu:", d.index, " and ",
-                  dst.device().str(), "!");
+        TPU_CHECK(
+            dst.is_privateuseone() && dst.device().index() == d.index,
+            "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+            d.index, " and ", dst.device().str(), "!");
         const c10::ScalarType from = to_scalar_type(v->type->dtype), to = dst.scalar_type();
         TPU_CHECK(c10::canCast(from, to), "result type ", c10::toString(from),
                   " can't be cast to the desired output type ", c10::toString(to));
@@ -510,10 +533,12 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
           TPU_CHECK(is_out_, "output with shape ", Dims(dst.sizes().begin(), dst.sizes().end()),
                     " doesn't match the broadcast shape ", v->type->dims);
           if (dst.numel() != 0) {
-            TORCH_WARN("An output with one or more elements was resized since it had shape ", dst.sizes(),
-                       ", which does not match the required output shape ", sizes,
-                       ". This behavior is deprecated, and in a future PyTorch release outputs will not be resized "
-                       "unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, "
+            TORCH_WARN("An output with one or more elements was resized since it had shape ",
+                       dst.sizes(), ", which does not match the required output shape ", sizes,
+                       ". This behavior is deprecated, and in a future PyTorch release outputs "
+                       "will not be resized "
+                       "unless they have zero elements. You can explicitly reuse an out tensor t "
+                       "by resizing it, "
                        "inplace, to zero elements with t.resize_(0).");
           }
           resize_tensor(dst, sizes);
@@ -540,7 +565,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
     }
     runtime_().after_record(d);
   } catch (const Error& e) {
-    const std::string where = e.kind == ErrorKind::kMemory || e.kind == ErrorKind::kDevice ? "" : prefix(op, args);
+    const std::string where =
+        e.kind == ErrorKind::kMemory || e.kind == ErrorKind::kDevice ? "" : prefix(op, args);
     torch::jit::drop(*stack, argument_count_);
     rethrow(e, where);
   }
@@ -568,7 +594,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torc
 std::vector<at::Tensor> call(const char* op, c10::ArrayRef<c10::IValue> args,
                              const std::optional<at::Generator>& generator) {
   const ops::OpDef* def = ops::Registry::instance().find(op);
-  TPU_CHECK(def && def->args.size() == args.size(), ErrorKind::kInternal, op, " does not take ", args.size(), " arguments");
+  TPU_CHECK(def && def->args.size() == args.size(), ErrorKind::kInternal, op, " does not take ",
+            args.size(), " arguments");
   DeviceFinder finder;
   for (const c10::IValue& v : args) finder.see(v);
   std::vector<at::Tensor> results;

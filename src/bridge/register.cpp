@@ -33,8 +33,9 @@ std::vector<const c10::Argument*> inputs_of(const c10::FunctionSchema& s, bool w
 }
 
 bool is_functional(const c10::FunctionSchema& s) {
-  return std::none_of(s.arguments().begin(), s.arguments().end(),
-                      [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
+  return std::none_of(s.arguments().begin(), s.arguments().end(), [](const c10::Argument& a) {
+    return a.alias_info() && a.alias_info()->isWrite();
+  });
 }
 
 bool same_inputs(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
@@ -53,13 +54,19 @@ std::vector<RegisteredOp>& table() {
 
 // Overloads whose declared form is called by a kernel of dynamic.cpp or special.cpp.
 const std::set<std::string>& wrapped_overloads() {
-  static const std::set<std::string> names = {"aten::_index_put_impl_", "aten::index.Tensor",
-                                              "aten::index_put", "aten::index_put_", "aten::_linalg_det", "aten::_linalg_slogdet",
+  static const std::set<std::string> names = {"aten::_index_put_impl_",
+                                              "aten::index.Tensor",
+                                              "aten::index_put",
+                                              "aten::index_put_",
+                                              "aten::_linalg_det",
+                                              "aten::_linalg_slogdet",
                                               "aten::repeat_interleave.Tensor"};
   return names;
 }
 
-std::string text(const c10::OperatorName& n) { return n.overload_name.empty() ? n.name : n.name + "." + n.overload_name; }
+std::string text(const c10::OperatorName& n) {
+  return n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
+}
 
 }  // namespace
 
@@ -74,11 +81,13 @@ void register_ops() {
   std::map<std::string, std::vector<Overload>> families;
   for (const c10::OperatorName& n : dispatcher.getAllOpNames()) {
     if (!n.name.starts_with("aten::")) continue;
-    if (const auto h = dispatcher.findSchema(n)) families[family_name(n.name)].push_back({n, &h->schema()});
+    if (const auto h = dispatcher.findSchema(n))
+      families[family_name(n.name)].push_back({n, &h->schema()});
   }
 
   // Lives as long as the process: a library that is destroyed takes its kernels with it.
-  static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten",
+                                            c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   std::set<std::string> declared;
   for (const ops::OpDef& def : registry.all()) declared.insert(def.name);
   for (const ops::OpDef& def : registry.all()) {
@@ -101,7 +110,8 @@ void register_ops() {
         if (wrapped_overloads().contains(full)) continue;
         auto kernel = std::make_unique<Kernel>(def, *o.schema);
         library->impl(full.substr(6).c_str(),
-                      torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
+                      torch::CppFunction::makeFromBoxedKernel(
+                          c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
       }
     }
     table().push_back(std::move(row));

@@ -1,5 +1,6 @@
-// Ops that PyTorch's schema describes incompletely: results that are integers, arguments that are written without
-// saying so, strides that are part of the meaning. Each calls the op of ours that does the work.
+// Ops that PyTorch's schema describes incompletely: results that are integers, arguments that are
+// written without saying so, strides that are part of the meaning. Each calls the op of ours that
+// does the work.
 #include <ATen/Functions.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -14,7 +15,9 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-IValue optional(const std::optional<Tensor>& t) { return t && t->defined() ? IValue(*t) : IValue(); }
+IValue optional(const std::optional<Tensor>& t) {
+  return t && t->defined() ? IValue(*t) : IValue();
+}
 
 std::vector<Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
   return guarded([&] { return call(op, args); });
@@ -24,22 +27,26 @@ std::vector<Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
 
 constexpr int64_t kMath = 0, kOverrideable = 4;  // at::SDPBackend
 
-int64_t sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, double,
-                   bool, std::optional<double>, bool) {
-  const bool shapes = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.numel() > 0 && key.numel() > 0 &&
-                      !query.is_nested() && !key.is_nested() && !value.is_nested();
-  const bool types = at::isFloatingType(query.scalar_type()) && query.scalar_type() == key.scalar_type() &&
+int64_t sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value,
+                   const std::optional<Tensor>& mask, double, bool, std::optional<double>, bool) {
+  const bool shapes = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.numel() > 0 &&
+                      key.numel() > 0 && !query.is_nested() && !key.is_nested() &&
+                      !value.is_nested();
+  const bool types = at::isFloatingType(query.scalar_type()) &&
+                     query.scalar_type() == key.scalar_type() &&
                      query.scalar_type() == value.scalar_type();
-  // A mask that needs a gradient is the math path's business when it does not have the scores' full shape.
+  // A mask that needs a gradient is the math path's business when it does not have the scores' full
+  // shape.
   const bool grad_mask = mask && mask->defined() && mask->requires_grad();
   return shapes && types && !grad_mask ? kOverrideable : kMath;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> attention(
-    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout_p,
-    bool is_causal, bool /*return_debug_mask*/, std::optional<double> scale) {
-  auto r = run("tpu::scaled_dot_product_attention",
-               {query, key, value, optional(bias), dropout_p, is_causal, scale ? IValue(*scale) : IValue()});
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+attention(const Tensor& query, const Tensor& key, const Tensor& value,
+          const std::optional<Tensor>& bias, double dropout_p, bool is_causal,
+          bool /*return_debug_mask*/, std::optional<double> scale) {
+  auto r = run("tpu::scaled_dot_product_attention", {query, key, value, optional(bias), dropout_p,
+                                                     is_causal, scale ? IValue(*scale) : IValue()});
   return {r[0], r[1], Tensor(), Tensor(), query.size(-2), key.size(-2), r[2], r[3], Tensor()};
 }
 
@@ -49,12 +56,15 @@ void write_back(const std::optional<Tensor>& destination, const Tensor& result) 
   if (destination && destination->defined() && result.defined()) destination->copy_(result);
 }
 
-std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
-                                                     const std::optional<Tensor>& bias, const std::optional<Tensor>& mean,
-                                                     const std::optional<Tensor>& var, bool training, double momentum,
-                                                     double eps) {
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input,
+                                                     const std::optional<Tensor>& weight,
+                                                     const std::optional<Tensor>& bias,
+                                                     const std::optional<Tensor>& mean,
+                                                     const std::optional<Tensor>& var,
+                                                     bool training, double momentum, double eps) {
   auto r = run("tpu::native_batch_norm_with_stats",
-               {input, optional(weight), optional(bias), optional(mean), optional(var), training, momentum, eps});
+               {input, optional(weight), optional(bias), optional(mean), optional(var), training,
+                momentum, eps});
   if (training) {
     write_back(mean, r[3]);
     write_back(var, r[4]);
@@ -62,10 +72,10 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const 
   return {r[0], r[1], r[2]};
 }
 
-std::tuple<Tensor&, Tensor&, Tensor&> native_batch_norm_out(const Tensor& input, const std::optional<Tensor>& weight,
-                                                            const std::optional<Tensor>& bias, const std::optional<Tensor>& mean,
-                                                            const std::optional<Tensor>& var, bool training, double momentum,
-                                                            double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
+std::tuple<Tensor&, Tensor&, Tensor&> native_batch_norm_out(
+    const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+    const std::optional<Tensor>& mean, const std::optional<Tensor>& var, bool training,
+    double momentum, double eps, Tensor& out, Tensor& save_mean, Tensor& save_invstd) {
   const auto r = bridge::native_batch_norm(input, weight, bias, mean, var, training, momentum, eps);
   const auto give = [](Tensor& to, const Tensor& from) {
     if (to.sizes() != from.sizes()) to.resize_(from.sizes());
@@ -77,39 +87,44 @@ std::tuple<Tensor&, Tensor&, Tensor&> native_batch_norm_out(const Tensor& input,
   return {out, save_mean, save_invstd};
 }
 
-std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input, const std::optional<Tensor>& mean,
-                                                   const std::optional<Tensor>& var, double momentum) {
-  auto r = run("tpu::batch_norm_update_stats_with_stats", {input, optional(mean), optional(var), momentum});
+std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
+                                                   const std::optional<Tensor>& mean,
+                                                   const std::optional<Tensor>& var,
+                                                   double momentum) {
+  auto r = run("tpu::batch_norm_update_stats_with_stats",
+               {input, optional(mean), optional(var), momentum});
   write_back(mean, r[2]);
   write_back(var, r[3]);
   return {r[0], r[1]};
 }
 
-std::tuple<Tensor, Tensor> batch_norm_gather_stats(const Tensor& input, const Tensor& mean, const Tensor& invstd,
+std::tuple<Tensor, Tensor> batch_norm_gather_stats(const Tensor& input, const Tensor& mean,
+                                                   const Tensor& invstd,
                                                    const std::optional<Tensor>& running_mean,
-                                                   const std::optional<Tensor>& running_var, double momentum, double eps,
-                                                   int64_t count) {
-  auto r = run("tpu::batch_norm_gather_stats_with_stats",
-               {input, mean, invstd, optional(running_mean), optional(running_var), momentum, eps, count});
+                                                   const std::optional<Tensor>& running_var,
+                                                   double momentum, double eps, int64_t count) {
+  auto r = run(
+      "tpu::batch_norm_gather_stats_with_stats",
+      {input, mean, invstd, optional(running_mean), optional(running_var), momentum, eps, count});
   write_back(running_mean, r[2]);
   write_back(running_var, r[3]);
   return {r[0], r[1]};
 }
 
-std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(const Tensor& input, const Tensor& mean,
-                                                               const Tensor& invstd,
-                                                               const std::optional<Tensor>& running_mean,
-                                                               const std::optional<Tensor>& running_var, double momentum,
-                                                               double eps, const Tensor& counts) {
-  auto r = run("tpu::batch_norm_gather_stats_with_counts_with_stats",
-               {input, mean, invstd, optional(running_mean), optional(running_var), momentum, eps, counts});
+std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(
+    const Tensor& input, const Tensor& mean, const Tensor& invstd,
+    const std::optional<Tensor>& running_mean, const std::optional<Tensor>& running_var,
+    double momentum, double eps, const Tensor& counts) {
+  auto r = run(
+      "tpu::batch_norm_gather_stats_with_counts_with_stats",
+      {input, mean, invstd, optional(running_mean), optional(running_var), momentum, eps, counts});
   write_back(running_mean, r[2]);
   write_back(running_var, r[3]);
   return {r[0], r[1]};
 }
 
-// ---- Linear algebra: whether the factors are those of the transpose depends on A's strides, and the gradient
-// formulas look at the strides, too.
+// ---- Linear algebra: whether the factors are those of the transpose depends on A's strides, and
+// the gradient formulas look at the strides, too.
 
 bool of_transpose(const Tensor& a) { return a.is_contiguous() && !a.is_complex(); }
 

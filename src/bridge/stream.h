@@ -1,8 +1,9 @@
 // Current device, streams and events of a thread.
 //
-// All work of a device runs in the order in which it was recorded, whatever its stream: the strictest order that a
-// CUDA program may rely on. Streams are therefore names, waiting for one is true without doing anything, and
-// an event is a mark on the device's order, with the time at which all work before it was done.
+// All work of a device runs in the order in which it was recorded, whatever its stream: the
+// strictest order that a CUDA program may rely on. Streams are therefore names, waiting for one is
+// true without doing anything, and an event is a mark on the device's order, with the time at which
+// all work before it was done.
 #pragma once
 #include <c10/core/Stream.h>
 

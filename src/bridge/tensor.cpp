@@ -72,7 +72,8 @@ ValuePtr whole_value(Device& d, trace::Slot& s, DType dtype) {
   return s.value;
 }
 
-// Dims in order of decreasing stride when the tensor is dense and without overlap; empty when it is not.
+// Dims in order of decreasing stride when the tensor is dense and without overlap; empty when it is
+// not.
 Dims dense_order(const at::TensorBase& t) {
   Dims order(static_cast<size_t>(t.dim()));
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
@@ -97,12 +98,16 @@ struct ViewKey {
 };
 
 // Key and scalar operands of a view's read (source null) or write.
-ViewKey view_key(const at::TensorBase& t, DType dtype, int64_t offset, const ValuePtr& base, const ValuePtr* source) {
-  static const int32_t read_id = op_id("tpu::view_read"), gather_id = op_id("tpu::view_read_gather");
-  static const int32_t write_id = op_id("tpu::view_write"), scatter_id = op_id("tpu::view_write_scatter");
+ViewKey view_key(const at::TensorBase& t, DType dtype, int64_t offset, const ValuePtr& base,
+                 const ValuePtr* source) {
+  static const int32_t read_id = op_id("tpu::view_read"),
+                       gather_id = op_id("tpu::view_read_gather");
+  static const int32_t write_id = op_id("tpu::view_write"),
+                       scatter_id = op_id("tpu::view_write_scatter");
   const Dims dims = trace::reinterpreted_dims(*base->type, dtype);
   const trace::StridedPlan plan = trace::plan_view(dims, t.sizes(), t.strides(), offset);
-  const int32_t id = source ? (plan.gather ? scatter_id : write_id) : (plan.gather ? gather_id : read_id);
+  const int32_t id =
+      source ? (plan.gather ? scatter_id : write_id) : (plan.gather ? gather_id : read_id);
   ViewKey v{CallKey(id, current_modes()), {}};
   v.key.tensor(base->type);
   if (source) v.key.tensor((*source)->type);
@@ -119,7 +124,8 @@ ViewKey view_key(const at::TensorBase& t, DType dtype, int64_t offset, const Val
     v.key.attr(plan.axis);
     v.key.attr(t.sizes().data(), t.sizes().size());
     for (size_t i = 0; i < plan.factor.size(); ++i) {
-      if ((plan.count[i] - 1) * plan.step[i] + 1 != plan.factor[i]) v.starts.push_back(integer(plan.start[i]));
+      if ((plan.count[i] - 1) * plan.step[i] + 1 != plan.factor[i])
+        v.starts.push_back(integer(plan.start[i]));
     }
     v.key.scalar_list(v.starts.size());
     for (size_t i = 0; i < v.starts.size(); ++i) v.key.scalar(ops::NumberKind::kInt);
@@ -128,16 +134,18 @@ ViewKey view_key(const at::TensorBase& t, DType dtype, int64_t offset, const Val
   return v;
 }
 
-// Index of the tensor's first element in its slot, in elements; checks that all elements are inside.
+// Index of the tensor's first element in its slot, in elements; checks that all elements are
+// inside.
 int64_t element_offset(const at::TensorBase& t, const Place& p, DType dtype) {
   const auto item = static_cast<int64_t>(hlo::size_bytes(dtype));
-  TPU_CHECK(p.offset_bytes % item == 0, "a view of ", hlo::torch_name(dtype), " begins at byte ", p.offset_bytes,
-            " of its storage, which is no multiple of its size");
+  TPU_CHECK(p.offset_bytes % item == 0, "a view of ", hlo::torch_name(dtype), " begins at byte ",
+            p.offset_bytes, " of its storage, which is no multiple of its size");
   const int64_t first = p.offset_bytes / item + t.storage_offset();
   int64_t last = first;
   for (int64_t i = 0; i < t.dim(); ++i) last += (t.size(i) - 1) * t.stride(i);
-  TPU_CHECK(first >= 0 && (last + 1) * item <= p.slot->size_bytes, "a view reaches byte ", (last + 1) * item,
-            " of a storage of ", p.slot->size_bytes, " bytes; resize the storage or make the view smaller");
+  TPU_CHECK(first >= 0 && (last + 1) * item <= p.slot->size_bytes, "a view reaches byte ",
+            (last + 1) * item, " of a storage of ", p.slot->size_bytes,
+            " bytes; resize the storage or make the view smaller");
   return first;
 }
 
@@ -176,11 +184,13 @@ trace::Modes current_modes() {
   return {current_precision(), to_dtype(c10::get_default_dtype_as_scalartype())};
 }
 
-ValuePtr record(Device& d, const CallKey& key, std::span<const ValuePtr> inputs, std::span<const ops::Number> numbers) {
+ValuePtr record(Device& d, const CallKey& key, std::span<const ValuePtr> inputs,
+                std::span<const ops::Number> numbers) {
   const trace::Instance& inst = Runtime::get().instances().get(key.view());
   c10::SmallVector<ValuePtr, 4> outputs(inst.outputs.size());
   const auto& capture = trace::location_source().capture;
-  d.window.record(inst, inputs, numbers, {}, capture ? capture() : trace::Location(), outputs.data());
+  d.window.record(inst, inputs, numbers, {}, capture ? capture() : trace::Location(),
+                  outputs.data());
   return std::move(outputs[0]);
 }
 
@@ -199,7 +209,9 @@ trace::Place slot_of(const c10::StorageImpl& s) {
   if (is_slot_pointer(p)) [[likely]]
     return {static_cast<trace::Slot*>(p.get_context()), 0};
   const Place place = trace::find_slot(p.get());
-  TPU_CHECK(place.slot, "a tensor's storage has no memory on the device; it was freed or made by something else");
+  TPU_CHECK(
+      place.slot,
+      "a tensor's storage has no memory on the device; it was freed or made by something else");
   return place;
 }
 
@@ -211,7 +223,8 @@ at::Tensor make_tensor(ValuePtr v, const trace::OutputSpec* spec) {
   const auto device = static_cast<c10::DeviceIndex>(v->device);
   const DType dtype = type.dtype;
   c10::DataPtr data = new_data_ptr(static_cast<int64_t>(size_bytes), device, std::move(v));
-  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes, std::move(data), allocator(), true);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes, std::move(data), allocator(),
+                       true);
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
       c10::scalarTypeToTypeMeta(to_scalar_type(dtype)));
@@ -223,8 +236,8 @@ at::Tensor make_tensor(ValuePtr v, const trace::OutputSpec* spec) {
   return t;
 }
 
-at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides, c10::ScalarType dtype,
-                      c10::DeviceIndex device) {
+at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides,
+                      c10::ScalarType dtype, c10::DeviceIndex device) {
   const auto item = static_cast<int64_t>(hlo::size_bytes(to_dtype(dtype)));
   int64_t elements = 0;
   if (strides) {
@@ -241,9 +254,11 @@ at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> st
   }
   const auto size_bytes = static_cast<size_t>(elements * item);
   c10::DataPtr data = new_data_ptr(elements * item, device, {});
-  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes, std::move(data), allocator(), true);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes, std::move(data), allocator(),
+                       true);
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(dtype));
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(dtype));
   if (strides) {
     t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, *strides);
   } else if (sizes.size() != 1 || sizes[0] != 0) {
@@ -258,8 +273,8 @@ ValuePtr read_value(const at::TensorBase& t) {
   trace::Slot& s = *p.slot;
   const ValuePtr& v = s.value;
   const c10::IntArrayRef sizes = t.sizes();
-  if (v && v->type->dtype == dtype && t.storage_offset() == 0 && p.offset_bytes == 0 && t.is_contiguous() &&
-      sizes == c10::IntArrayRef(v->type->dims)) [[likely]] {
+  if (v && v->type->dtype == dtype && t.storage_offset() == 0 && p.offset_bytes == 0 &&
+      t.is_contiguous() && sizes == c10::IntArrayRef(v->type->dims)) [[likely]] {
     if (v->state == trace::Value::State::kFailed) throw Error(*v->failure);
     return v;
   }
@@ -303,14 +318,17 @@ void write_value(const at::TensorBase& t, ValuePtr v) {
 
 void check_overlap(const at::TensorBase& dst) {
   TPU_CHECK(at::has_internal_overlap(dst.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. "
             "Please clone() the tensor before performing the operation.");
 }
 
 void check_overlap(const at::TensorBase& dst, const at::TensorBase& source) {
   check_overlap(dst);
-  TPU_CHECK(at::get_overlap_status(dst.unsafeGetTensorImpl(), source.unsafeGetTensorImpl()) != at::MemOverlapStatus::Partial,
-            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
+  TPU_CHECK(at::get_overlap_status(dst.unsafeGetTensorImpl(), source.unsafeGetTensorImpl()) !=
+                at::MemOverlapStatus::Partial,
+            "unsupported operation: some elements of the input tensor and the written-to tensor "
+            "refer to a single memory "
             "location. Please clone() the tensor before performing the operation.");
 }
 
@@ -341,8 +359,8 @@ void resize_storage(c10::StorageImpl& st, int64_t size_bytes) {
 void resize_tensor(const at::TensorBase& t, c10::IntArrayRef sizes) {
   at::TensorImpl* impl = t.unsafeGetTensorImpl();
   if (t.sizes() == sizes) return;
-  const int64_t bytes =
-      (hlo::product(to_dims(sizes)) + t.storage_offset()) * static_cast<int64_t>(t.dtype().itemsize());
+  const int64_t bytes = (hlo::product(to_dims(sizes)) + t.storage_offset()) *
+                        static_cast<int64_t>(t.dtype().itemsize());
   c10::StorageImpl& st = *t.storage().unsafeGetStorageImpl();
   if (numel_of(sizes) > 0 && bytes > static_cast<int64_t>(st.nbytes())) {
     TPU_CHECK(st.resizable(), "Trying to resize storage that is not resizable");

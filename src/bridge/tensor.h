@@ -1,7 +1,7 @@
 // at::Tensor on one side, Slot and Value on the other: making, reading and writing tensors.
 //
-// A tensor is torch's own TensorImpl over a StorageImpl whose address names a Slot. All functions here
-// need the recorder's lock (RecorderLock), except slot_of.
+// A tensor is torch's own TensorImpl over a StorageImpl whose address names a Slot. All functions
+// here need the recorder's lock (RecorderLock), except slot_of.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,8 +18,8 @@ using runtime::Device;
 using runtime::Runtime;
 using trace::ValuePtr;
 
-// The lock of the recorder. The GIL, if held, is given up first and taken back after: a holder of the lock may
-// need the GIL (to name a Python line), so nobody may wait for the lock with it.
+// The lock of the recorder. The GIL, if held, is given up first and taken back after: a holder of
+// the lock may need the GIL (to name a Python line), so nobody may wait for the lock with it.
 class RecorderLock {
  public:
   RecorderLock();
@@ -46,23 +46,28 @@ class WithoutGil {
 
 c10::Allocator* allocator();
 
-// A storage's slot and the byte offset of its address in it; throws when the storage is none of ours.
+// A storage's slot and the byte offset of its address in it; throws when the storage is none of
+// ours.
 trace::Place slot_of(const c10::StorageImpl& s);
 
 // A fresh tensor that holds the value. Strides as given, else row-major over the value's dims.
 at::Tensor make_tensor(ValuePtr v, const trace::OutputSpec* spec = nullptr);
 // A fresh tensor whose content nobody has written; reading it gives zeros.
-at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides, c10::ScalarType dtype,
-                      c10::DeviceIndex device);
+at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides,
+                      c10::ScalarType dtype, c10::DeviceIndex device);
 
-// The tensor's value in its logical dims; records a view's read where it is not the storage's whole value.
+// The tensor's value in its logical dims; records a view's read where it is not the storage's whole
+// value.
 ValuePtr read_value(const at::TensorBase& t);
-// The tensor's elements replaced by `v` (the tensor's dtype, its sizes); records the write of a view.
+// The tensor's elements replaced by `v` (the tensor's dtype, its sizes); records the write of a
+// view.
 void write_value(const at::TensorBase& t, ValuePtr v);
-// As TensorIterator: throws when two elements of `dst` are one, or when `source` shares a part of its memory.
+// As TensorIterator: throws when two elements of `dst` are one, or when `source` shares a part of
+// its memory.
 void check_overlap(const at::TensorBase& dst);
 void check_overlap(const at::TensorBase& dst, const at::TensorBase& source);
-// Sizes changed to `sizes`, row-major, storage grown if need be (keeps strides when the sizes do not change).
+// Sizes changed to `sizes`, row-major, storage grown if need be (keeps strides when the sizes do
+// not change).
 void resize_tensor(const at::TensorBase& t, c10::IntArrayRef sizes);
 // The storage's size; to zero drops the value.
 void resize_storage(c10::StorageImpl& s, int64_t size_bytes);

@@ -1,5 +1,5 @@
-// Views are metadata: PyTorch's own kernels change sizes, strides and offset, and nothing is recorded until
-// somebody reads (bridge/tensor.h).
+// Views are metadata: PyTorch's own kernels change sizes, strides and offset, and nothing is
+// recorded until somebody reads (bridge/tensor.h).
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>

@@ -67,7 +67,8 @@ bool is_library(PyCodeObject* code) {
   CodeTable& t = code_table();
   {
     std::lock_guard lock(t.mutex);
-    if (const auto it = t.is_library.find(code); it != t.is_library.end()) return seen[code] = it->second;
+    if (const auto it = t.is_library.find(code); it != t.is_library.end())
+      return seen[code] = it->second;
   }
   const PyGILState_STATE gil = PyGILState_Ensure();
   const char* file = PyUnicode_AsUTF8(code->co_filename);
@@ -99,7 +100,8 @@ std::string describe(const trace::Location& l) {
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   const char* name = PyUnicode_AsUTF8(code->co_name);
   if (!file || !name) PyErr_Clear();
-  std::string text = cat(file ? file : "?", ":", PyCode_Addr2Line(code, l.offset), " in ", name ? name : "?");
+  std::string text =
+      cat(file ? file : "?", ":", PyCode_Addr2Line(code, l.offset), " in ", name ? name : "?");
   PyGILState_Release(gil);
   return text;
 }

@@ -1,7 +1,7 @@
 // torch_tpu._C: the bindings that torch_tpu/_C.pyi describes.
-#include <pthread.h>
 #include <ATen/Functions.h>
 #include <ATen/ThreadLocalPythonObjects.h>
+#include <pthread.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -270,14 +270,17 @@ bool set_data(const at::Tensor& t, const at::Tensor& data) {
   return true;
 }
 
-// Torch's backward threads let go of a finished pass a moment after its caller went on, and with it of Python
-// objects (torch.autograd.graph stashes the caller's contextvars): late in the exit of the interpreter that
-// aborts the process. A pass without such objects makes each thread let go of the last one now.
+// Torch's backward threads let go of a finished pass a moment after its caller went on, and with it
+// of Python objects (torch.autograd.graph stashes the caller's contextvars): late in the exit of
+// the interpreter that aborts the process. A pass without such objects makes each thread let go of
+// the last one now.
 void drain_backward_threads() {
-  if (at::impl::ThreadLocalPythonObjects::contains("context")) at::impl::ThreadLocalPythonObjects::erase("context");
+  if (at::impl::ThreadLocalPythonObjects::contains("context"))
+    at::impl::ThreadLocalPythonObjects::erase("context");
   const c10::AutoGradMode grad(true);
   for (int i = 0; i < Runtime::get().devices(); ++i) {
-    const auto options = at::TensorOptions().device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(i));
+    const auto options =
+        at::TensorOptions().device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(i));
     const at::Tensor leaf = at::empty({0}, options).requires_grad_();
     torch::autograd::backward({leaf.view({0})}, {at::empty({0}, options)});
   }

@@ -26,8 +26,10 @@ constexpr std::string_view kMagic = "torch_tpu executable 1\n";
 constexpr std::string_view kSuffix = ".exe";
 
 std::string default_folder() {
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::string(xdg) + "/torch_tpu";
-  if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/torch_tpu";
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
+    return std::string(xdg) + "/torch_tpu";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return std::string(home) + "/.cache/torch_tpu";
   return "";
 }
 
@@ -68,7 +70,8 @@ std::string DiskCache::load(const std::string& name) const {
   if (hash128(bytes).hex() != all.substr(kMagic.size(), 32)) return "";
   // Its age is the time of its last use.
   std::error_code ec;
-  fs::last_write_time(fs::path(folder_) / (name + std::string(kSuffix)), fs::file_time_type::clock::now(), ec);
+  fs::last_write_time(fs::path(folder_) / (name + std::string(kSuffix)),
+                      fs::file_time_type::clock::now(), ec);
   return std::string(bytes);
 }
 
@@ -127,7 +130,8 @@ void DiskCache::trim() {
     total += files.back().size;
   }
   if (total <= bound_bytes_) return;
-  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.time < b.time; });
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return a.time < b.time; });
   for (const File& f : files) {
     if (total <= bound_bytes_ / 4 * 3) break;
     fs::remove(f.path, ec);
@@ -147,7 +151,8 @@ std::shared_ptr<Program> ProgramCache::find(std::string_view key) {
   return it->second->program;
 }
 
-std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowered& lowered, bool portable) {
+std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowered& lowered,
+                                            bool portable) {
   // Locations are left out: two scripts that do the same share a program.
   hlo::PrintOptions print_options;
   print_options.locations = false;
@@ -156,8 +161,10 @@ std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowere
   options.portable = portable;
   options.overrides = pjrt::parse_overrides(settings().get_string("xla_options"));
   // XLA's CPU compiler lets minimum and maximum drop NaN unless told otherwise.
-  if (client_.platform_name() == "cpu") options.overrides.emplace("xla_cpu_enable_fast_min_max", false);
-  if (settings().get_string("compile_tier") == "fast") options = client_.fast_options(std::move(options));
+  if (client_.platform_name() == "cpu")
+    options.overrides.emplace("xla_cpu_enable_fast_min_max", false);
+  if (settings().get_string("compile_tier") == "fast")
+    options = client_.fast_options(std::move(options));
   Hasher hasher;
   hasher.add(text).add(options.encode()).add(client_.identity());
   // Flags of the compiler that no option shows.

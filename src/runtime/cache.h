@@ -1,9 +1,11 @@
-// Executables by window key: memory (bounded, least recently used goes first), then disk, then compile.
+// Executables by window key: memory (bounded, least recently used goes first), then disk, then
+// compile.
 //
-// A disk entry's name is a hash of the program text, the compile options and the identity of the plugin build and
-// processor; its content carries a checksum. Files are written under another name and renamed, so that readers,
-// ranks among them, never see half a file; a damaged one is compiled anew and replaced. The memory part is guarded by
-// the recorder's lock; the disk part may be used by many processes.
+// A disk entry's name is a hash of the program text, the compile options and the identity of the
+// plugin build and processor; its content carries a checksum. Files are written under another name
+// and renamed, so that readers, ranks among them, never see half a file; a damaged one is compiled
+// anew and replaced. The memory part is guarded by the recorder's lock; the disk part may be used
+// by many processes.
 #pragma once
 #include <list>
 #include <memory>

@@ -16,7 +16,8 @@ const char* to_string(FlushReason r) {
 }
 
 void Counters::reset() {
-  for (auto* c : {&compiles, &executes, &memory_hits, &disk_hits, &bytes_h2d, &bytes_d2h, &nodes}) *c = 0;
+  for (auto* c : {&compiles, &executes, &memory_hits, &disk_hits, &bytes_h2d, &bytes_d2h, &nodes})
+    *c = 0;
   for (auto& f : flushes) f = 0;
   std::lock_guard lock(mutex);
   fallbacks.clear();

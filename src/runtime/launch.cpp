@@ -38,7 +38,8 @@ std::vector<std::shared_ptr<pjrt::Event>> LaunchQueue::pending() {
   return {launches_.begin(), launches_.end()};
 }
 
-std::shared_ptr<Marker> Marker::make(std::vector<std::shared_ptr<pjrt::Event>> launches, bool timed) {
+std::shared_ptr<Marker> Marker::make(std::vector<std::shared_ptr<pjrt::Event>> launches,
+                                     bool timed) {
   auto m = std::make_shared<Marker>();
   m->launches_ = std::move(launches);
   if (!timed) return m;
@@ -55,7 +56,8 @@ std::shared_ptr<Marker> Marker::make(std::vector<std::shared_ptr<pjrt::Event>> l
 }
 
 bool Marker::done() const {
-  return std::all_of(launches_.begin(), launches_.end(), [](const auto& e) { return e->is_ready(); });
+  return std::all_of(launches_.begin(), launches_.end(),
+                     [](const auto& e) { return e->is_ready(); });
 }
 
 void Marker::wait() const {

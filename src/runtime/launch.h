@@ -25,11 +25,13 @@ class LaunchQueue {
   std::deque<std::shared_ptr<pjrt::Event>> launches_;
 };
 
-// All work before a point: done when the launches it holds are. Carries the time at which that became so.
+// All work before a point: done when the launches it holds are. Carries the time at which that
+// became so.
 class Marker : public std::enable_shared_from_this<Marker> {
  public:
   using Clock = std::chrono::steady_clock;
-  static std::shared_ptr<Marker> make(std::vector<std::shared_ptr<pjrt::Event>> launches, bool timed);
+  static std::shared_ptr<Marker> make(std::vector<std::shared_ptr<pjrt::Event>> launches,
+                                      bool timed);
   bool done() const;
   void wait() const;  // throws the error of a launch
   // Of a timed marker that is done.

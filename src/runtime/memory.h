@@ -1,5 +1,5 @@
-// Device memory by count: every buffer of ours adds its size while it lives. The CPU plugin reports nothing
-// itself. Safe from any thread.
+// Device memory by count: every buffer of ours adds its size while it lives. The CPU plugin reports
+// nothing itself. Safe from any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -39,6 +39,8 @@ class DeviceBuffer final : public trace::Payload {
   MemoryCounts& counts_;
 };
 
-inline DeviceBuffer& buffer_of(const trace::Value& v) { return static_cast<DeviceBuffer&>(*v.payload); }
+inline DeviceBuffer& buffer_of(const trace::Value& v) {
+  return static_cast<DeviceBuffer&>(*v.payload);
+}
 
 }  // namespace tpu::runtime

@@ -17,13 +17,15 @@ namespace fs = std::filesystem;
 
 PluginPathSource path_source = nullptr;
 
-// /dev/accel0.. (the accel driver), or VFIO groups when a PCI device of Google's TPU vendor id is there.
+// /dev/accel0.. (the accel driver), or VFIO groups when a PCI device of Google's TPU vendor id is
+// there.
 std::vector<std::string> tpu_device_nodes() {
   std::vector<std::string> nodes;
   std::error_code ec;
   for (const auto& e : fs::directory_iterator("/dev", ec)) {
     const std::string name = e.path().filename();
-    if (name.starts_with("accel") && name.size() > 5 && std::isdigit(static_cast<unsigned char>(name[5]))) {
+    if (name.starts_with("accel") && name.size() > 5 &&
+        std::isdigit(static_cast<unsigned char>(name[5]))) {
       nodes.push_back(e.path());
     }
   }
@@ -35,14 +37,18 @@ std::vector<std::string> tpu_device_nodes() {
     if (vendor >> id && id == "0x1ae0") {
       std::ifstream cls(e.path() / "class");
       std::string code;
-      // Google's network cards share the vendor id: a TPU is a processing accelerator or unclassified.
-      if (cls >> code && (code.starts_with("0x12") || code.starts_with("0x00") || code.starts_with("0xff"))) has_tpu = true;
+      // Google's network cards share the vendor id: a TPU is a processing accelerator or
+      // unclassified.
+      if (cls >> code &&
+          (code.starts_with("0x12") || code.starts_with("0x00") || code.starts_with("0xff")))
+        has_tpu = true;
     }
   }
   if (!has_tpu) return nodes;
   for (const auto& e : fs::directory_iterator("/dev/vfio", ec)) {
     const std::string name = e.path().filename();
-    if (!name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c); })) {
+    if (!name.empty() &&
+        std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c); })) {
       nodes.push_back(e.path());
     }
   }
@@ -61,7 +67,9 @@ std::string tpu_holders() {
   std::error_code ec;
   for (const auto& process : fs::directory_iterator("/proc", ec)) {
     const std::string pid = process.path().filename();
-    if (pid.empty() || !std::isdigit(static_cast<unsigned char>(pid[0])) || pid == std::to_string(getpid())) continue;
+    if (pid.empty() || !std::isdigit(static_cast<unsigned char>(pid[0])) ||
+        pid == std::to_string(getpid()))
+      continue;
     for (const auto& fd : fs::directory_iterator(process.path() / "fd", ec)) {
       const fs::path target = fs::read_symlink(fd.path(), ec);
       if (std::find(nodes.begin(), nodes.end(), target.string()) == nodes.end()) continue;

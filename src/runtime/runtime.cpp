@@ -22,27 +22,32 @@ std::atomic<bool> forked{false};
 std::mutex start_mutex;
 
 int64_t host_memory_bytes() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
 }
 
 std::atomic<int> process_mode{-1};
 thread_local std::vector<Mode> mode_stack;
 int (*inherited_mode)() = nullptr;
 
-// What a loaded executable says it gives, against what the window expects: a wrong file must not run.
+// What a loaded executable says it gives, against what the window expects: a wrong file must not
+// run.
 void check_outputs(const Program& p) {
   const auto types = p.executable.output_types();
   const size_t flags = p.assertions.empty() ? 0 : 1;
   bool same = types.size() == p.output_types.size() + flags;
   for (size_t i = 0; same && i < p.output_types.size(); ++i) {
-    same = types[i].element_type == element_type(p.output_types[i]->dtype) && types[i].dims == p.output_types[i]->dims;
+    same = types[i].element_type == element_type(p.output_types[i]->dtype) &&
+           types[i].dims == p.output_types[i]->dims;
   }
-  TPU_CHECK(same, ErrorKind::kInternal, "the plugin's program gives other results than the window's");
+  TPU_CHECK(same, ErrorKind::kInternal,
+            "the plugin's program gives other results than the window's");
 }
 
 std::string describe(const trace::Node& n) {
   std::string s = n.inst->signature();
-  if (n.location.code && trace::location_source().describe) s += " at " + trace::location_source().describe(n.location);
+  if (n.location.code && trace::location_source().describe)
+    s += " at " + trace::location_source().describe(n.location);
   return s;
 }
 
@@ -75,10 +80,9 @@ void set_inherited_mode(int (*f)()) { inherited_mode = f; }
 
 pjrt::ElementType element_type(trace::DType t) {
   using enum pjrt::ElementType;
-  constexpr pjrt::ElementType kTypes[hlo::kDTypeCount] = {kPred,        kU8,     kU16,       kU32,  kU64, kS8,  kS16,
-                                                          kS32,         kS64,    kF8E4M3FN,  kF8E5M2, kF8E4M3FNUZ,
-                                                          kF8E5M2FNUZ,  kF8E8M0FNU, kF16,    kBF16, kF32, kF64, kC64,
-                                                          kC128};
+  constexpr pjrt::ElementType kTypes[hlo::kDTypeCount] = {
+      kPred,   kU8,         kU16,        kU32,       kU64, kS8,   kS16, kS32, kS64, kF8E4M3FN,
+      kF8E5M2, kF8E4M3FNUZ, kF8E5M2FNUZ, kF8E8M0FNU, kF16, kBF16, kF32, kF64, kC64, kC128};
   return kTypes[static_cast<size_t>(t)];
 }
 
@@ -100,7 +104,8 @@ int Runtime::device_count() {
 Runtime& Runtime::get() {
   if (Runtime* r = instance.load(std::memory_order_acquire)) [[likely]] {
     TPU_CHECK(!forked.load(std::memory_order_relaxed), ErrorKind::kDevice,
-              "the TPU runtime was started before this process was forked and cannot be used in the child; use the "
+              "the TPU runtime was started before this process was forked and cannot be used in "
+              "the child; use the "
               "'spawn' start method (torch.multiprocessing.set_start_method('spawn'))");
     return *r;
   }
@@ -152,7 +157,8 @@ void Runtime::start() {
     } else if (const auto stats = d.memory_stats(); stats && stats->limit_bytes) {
       device.total_memory_bytes = *stats->limit_bytes;
     } else {
-      device.total_memory_bytes = host_memory_bytes() / static_cast<int64_t>(client_->devices().size());
+      device.total_memory_bytes =
+          host_memory_bytes() / static_cast<int64_t>(client_->devices().size());
     }
   }
 }
@@ -185,7 +191,8 @@ void Runtime::flush(Device& d, FlushReason why) {
     ~Clear() { w.clear(); }
   } clear{w};
   try {
-    std::vector<bool> donated = donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
+    std::vector<bool> donated =
+        donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
     const auto p = program(d, live, donated);
     if (p) execute(d, *p, live, donated);
   } catch (const Error& e) {
@@ -234,9 +241,11 @@ void Runtime::upload_packs(Device& d, Program& p) {
   auto up = [&](const auto& v, pjrt::ElementType t) {
     if (v.empty()) return;
     const auto n = static_cast<int64_t>(v.size());
-    p.pack_buffers.push_back(
-        client_->buffer_from_host({v.data(), t, std::span(&n, 1)}, pjrt::HostSemantics::kCopyDuringCall, d.pjrt.handle())
-            .buffer);
+    p.pack_buffers.push_back(client_
+                                 ->buffer_from_host({v.data(), t, std::span(&n, 1)},
+                                                    pjrt::HostSemantics::kCopyDuringCall,
+                                                    d.pjrt.handle())
+                                 .buffer);
   };
   up(packs.f32, pjrt::ElementType::kF32);
   up(packs.f64, pjrt::ElementType::kF64);
@@ -255,9 +264,11 @@ void Runtime::check_memory(Device& d, const Program& p, const std::vector<bool>&
   const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
   if (used + need <= d.total_memory_bytes) [[likely]]
     return;
-  TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": the program needs ", format_bytes(static_cast<uint64_t>(std::max<int64_t>(need, 0))),
-            ", ", format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))), " of ",
-            format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ", memory_report(d));
+  TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": the program needs ",
+            format_bytes(static_cast<uint64_t>(std::max<int64_t>(need, 0))), ", ",
+            format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))),
+            " of ", format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ",
+            memory_report(d));
 }
 
 std::string Runtime::memory_report(Device& d) const {
@@ -273,16 +284,19 @@ std::string Runtime::memory_report(Device& d) const {
   std::sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.size > b.size; });
   std::string text = "largest live tensors:";
   for (size_t i = 0; i < std::min<size_t>(live.size(), 5); ++i) {
-    text += cat(i ? ", " : " ", hlo::to_string(*live[i].type), " (", format_bytes(static_cast<uint64_t>(live[i].size)), ")");
+    text += cat(i ? ", " : " ", hlo::to_string(*live[i].type), " (",
+                format_bytes(static_cast<uint64_t>(live[i].size)), ")");
   }
   return live.empty() ? "no tensor is live" : text;
 }
 
-void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live, const std::vector<bool>& donated) {
+void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
+                      const std::vector<bool>& donated) {
   const trace::Window& w = d.window;
   for (size_t i = 0; i < p.parameter_types.size(); ++i) {
-    TPU_CHECK(w.parameters()[i]->type == p.parameter_types[i], ErrorKind::kInternal, "argument ", i, " is ",
-              hlo::to_string(*w.parameters()[i]->type), ", the program takes ", hlo::to_string(*p.parameter_types[i]));
+    TPU_CHECK(w.parameters()[i]->type == p.parameter_types[i], ErrorKind::kInternal, "argument ", i,
+              " is ", hlo::to_string(*w.parameters()[i]->type), ", the program takes ",
+              hlo::to_string(*p.parameter_types[i]));
   }
   check_memory(d, p, donated);
   upload_packs(d, p);
@@ -301,8 +315,8 @@ void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live, c
   ++counters().executes;
   for (size_t i = 0; i < live.size(); ++i) {
     trace::Value& v = *w.outputs()[static_cast<size_t>(live[i])];
-    v.payload = std::make_unique<DeviceBuffer>(pjrt::Buffer(client_->api(), outputs[i]), p.output_types[i]->size_bytes(),
-                                               d.memory);
+    v.payload = std::make_unique<DeviceBuffer>(pjrt::Buffer(client_->api(), outputs[i]),
+                                               p.output_types[i]->size_bytes(), d.memory);
     v.state = trace::Value::State::kReady;
   }
   if (flags) {
@@ -340,7 +354,8 @@ double Runtime::time_launch(Device& d, int rounds) {
     const auto awaited = std::chrono::steady_clock::now();
     results.clear();
     const auto end = std::chrono::steady_clock::now();
-    least = std::min(least, std::chrono::duration<double>((launched - start) + (end - awaited)).count());
+    least = std::min(least,
+                     std::chrono::duration<double>((launched - start) + (end - awaited)).count());
   }
   return least;
 }
@@ -350,13 +365,17 @@ trace::ValuePtr Runtime::upload(Device& d, const void* data, const trace::Type* 
   const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
   if (used + size > d.total_memory_bytes) {
     ++d.memory.ooms;
-    TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": a copy of ", format_bytes(static_cast<uint64_t>(size)), " does not fit, ",
-              format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))), " of ",
-              format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ", memory_report(d));
+    TPU_THROW(
+        ErrorKind::kMemory, "out of memory on tpu:", d.index, ": a copy of ",
+        format_bytes(static_cast<uint64_t>(size)), " does not fit, ",
+        format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))),
+        " of ", format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ",
+        memory_report(d));
   }
   trace::ValuePtr v = trace::make_value(type, d.index);
-  pjrt::Upload up = client_->buffer_from_host({data, element_type(type->dtype), type->dims},
-                                              pjrt::HostSemantics::kCopyDuringCall, d.pjrt.handle());
+  pjrt::Upload up =
+      client_->buffer_from_host({data, element_type(type->dtype), type->dims},
+                                pjrt::HostSemantics::kCopyDuringCall, d.pjrt.handle());
   v->payload = std::make_unique<DeviceBuffer>(std::move(up.buffer), size, d.memory);
   v->state = trace::Value::State::kReady;
   counters().bytes_h2d += size;
@@ -370,8 +389,8 @@ void Runtime::make_ready(const trace::ValuePtr& v, FlushReason why) {
 
 trace::ValuePtr Runtime::copy_to(Device& to, const trace::ValuePtr& v) {
   trace::ValuePtr r = trace::make_value(v->type, to.index);
-  r->payload = std::make_unique<DeviceBuffer>(buffer_of(*v).buffer.copy_to_device(to.pjrt.handle()), v->type->size_bytes(),
-                                              to.memory);
+  r->payload = std::make_unique<DeviceBuffer>(buffer_of(*v).buffer.copy_to_device(to.pjrt.handle()),
+                                              v->type->size_bytes(), to.memory);
   r->state = trace::Value::State::kReady;
   return r;
 }
@@ -381,7 +400,8 @@ void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size
   b.await();
   check_assertions(device(v->device));
   if (on_cpu_ && b.is_on_cpu()) {
-    std::memcpy(destination, reinterpret_cast<const void*>(b.unsafe_pointer()), static_cast<size_t>(size_bytes));
+    std::memcpy(destination, reinterpret_cast<const void*>(b.unsafe_pointer()),
+                static_cast<size_t>(size_bytes));
   } else {
     b.to_host(destination, static_cast<size_t>(size_bytes)).await();
   }
@@ -393,10 +413,13 @@ void Runtime::wait(Device& d) {
   check_assertions(d);
 }
 
-std::shared_ptr<Marker> Runtime::mark(Device& d, bool timed) { return Marker::make(d.launches.pending(), timed); }
+std::shared_ptr<Marker> Runtime::mark(Device& d, bool timed) {
+  return Marker::make(d.launches.pending(), timed);
+}
 
 void Runtime::check_assertions(Device& d) {
-  // Assertions are few; taking them all at once keeps the list short and its order that of the launches.
+  // Assertions are few; taking them all at once keeps the list short and its order that of the
+  // launches.
   std::vector<PendingAssertions> pending;
   {
     std::lock_guard lock(d.assertions_mutex);
@@ -415,7 +438,8 @@ void Runtime::check_assertions(Device& d) {
       if (flags[2 * i] == 0) continue;
       const trace::Assertion& a = p.assertions[i];
       std::string text = a.text;
-      if (const size_t at = text.find("{}"); at != std::string::npos) text.replace(at, 2, std::to_string(flags[2 * i + 1]));
+      if (const size_t at = text.find("{}"); at != std::string::npos)
+        text.replace(at, 2, std::to_string(flags[2 * i + 1]));
       if (a.location.code && trace::location_source().describe) {
         text += "\n  at " + trace::location_source().describe(a.location);
       }

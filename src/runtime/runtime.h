@@ -1,8 +1,9 @@
-// The state of the process: plugin, devices, the open windows, caches. Started by the first use of a device.
+// The state of the process: plugin, devices, the open windows, caches. Started by the first use of
+// a device.
 //
-// `mutex()` is the recorder's lock: it guards the windows, the slots' values, the instance table and the program cache. A
-// flush runs under it, compile included; waiting for results never does. Callers must not hold the GIL while
-// they take it (bridge/ sees to that).
+// `mutex()` is the recorder's lock: it guards the windows, the slots' values, the instance table
+// and the program cache. A flush runs under it, compile included; waiting for results never does.
+// Callers must not hold the GIL while they take it (bridge/ sees to that).
 #pragma once
 #include <functional>
 #include <memory>
@@ -36,7 +37,8 @@ struct PendingAssertions {
 
 class Device {
  public:
-  Device(int32_t number, const pjrt::Device& device) : index(number), pjrt(device), window(number) {}
+  Device(int32_t number, const pjrt::Device& device)
+      : index(number), pjrt(device), window(number) {}
 
   const int32_t index;
   const pjrt::Device& pjrt;
@@ -54,7 +56,8 @@ class Runtime {
   static Runtime& get();
   static bool started();
   static bool in_bad_fork();
-  // Without starting: 1 or the setting on the CPU plugin, the chips on a TPU machine, 0 with no plugin.
+  // Without starting: 1 or the setting on the CPU plugin, the chips on a TPU machine, 0 with no
+  // plugin.
   static int device_count();
 
   std::mutex& mutex() { return mutex_; }
@@ -70,8 +73,8 @@ class Runtime {
   Mode mode() const;
 
   // ---- Under the lock.
-  // Compiles and launches what is recorded; pending values become ready or failed. Throws the failure, with
-  // what forced the flush.
+  // Compiles and launches what is recorded; pending values become ready or failed. Throws the
+  // failure, with what forced the flush.
   void flush(Device& d, FlushReason why);
   // After each recorded call of a kernel: strict modes flush, fused mode when the window is full.
   void after_record(Device& d);
@@ -91,8 +94,9 @@ class Runtime {
   // Throws kIndex for the first assertion of launched work that failed; waits for that work.
   void check_assertions(Device& d);
 
-  // For bench/: seconds that the plugin alone takes for a launch of what is recorded and the release of its results, the
-  // least of `rounds`. Donates nothing and leaves the window as it is. Under the lock.
+  // For bench/: seconds that the plugin alone takes for a launch of what is recorded and the
+  // release of its results, the least of `rounds`. Donates nothing and leaves the window as it is.
+  // Under the lock.
   double time_launch(Device& d, int rounds);
 
   void shutdown();
@@ -100,8 +104,10 @@ class Runtime {
  private:
   Runtime();
   void start();
-  std::shared_ptr<Program> program(Device& d, const std::vector<int32_t>& live, const std::vector<bool>& donated);
-  void execute(Device& d, Program& p, const std::vector<int32_t>& live, const std::vector<bool>& donated);
+  std::shared_ptr<Program> program(Device& d, const std::vector<int32_t>& live,
+                                   const std::vector<bool>& donated);
+  void execute(Device& d, Program& p, const std::vector<int32_t>& live,
+               const std::vector<bool>& donated);
   void upload_packs(Device& d, Program& p);
   void check_memory(Device& d, const Program& p, const std::vector<bool>& donated);
   std::string memory_report(Device& d) const;
@@ -123,7 +129,8 @@ void set_default_mode(Mode m);
 void push_mode(Mode m);
 void pop_mode();
 Mode current_mode();
-// Asked where this thread has pushed nothing: a Mode, or -1. Set by bridge/, for threads that run another's work.
+// Asked where this thread has pushed nothing: a Mode, or -1. Set by bridge/, for threads that run
+// another's work.
 void set_inherited_mode(int (*f)());
 
 pjrt::ElementType element_type(trace::DType t);

@@ -27,8 +27,9 @@ class InferHost final : public ops::Host {
 
 bool is_double(DType t) { return t == DType::kF64 || t == DType::kC128; }
 
-// The type in which a 0-d host tensor enters the program. A Python float is a double on the host; it comes
-// as float32 unless the call computes in double, so that no double appears in float32 programs.
+// The type in which a 0-d host tensor enters the program. A Python float is a double on the host;
+// it comes as float32 unless the call computes in double, so that no double appears in float32
+// programs.
 DType scalar_operand_type(const ArgSpec& a, bool has_double) {
   if (a.wrapped && a.dtype == DType::kF64 && !has_double) return DType::kF32;
   if (a.wrapped && a.dtype == DType::kC128 && !has_double) return DType::kC64;
@@ -52,7 +53,8 @@ hlo::Value tensor_scalar(Builder& b, ops::Host& host, const ArgSpec& a, DType t)
 
 }  // namespace
 
-std::vector<hlo::Value> Instance::lower(Builder& b, ops::Host& host, std::span<const hlo::Value> inputs,
+std::vector<hlo::Value> Instance::lower(Builder& b, ops::Host& host,
+                                        std::span<const hlo::Value> inputs,
                                         bool on_cpu_plugin) const {
   ops::ContextOptions options;
   options.precision = call.modes.precision;
@@ -117,7 +119,8 @@ std::vector<hlo::Value> Instance::lower(Builder& b, ops::Host& host, std::span<c
   std::vector<hlo::Value> results = def->lower(x, args);
   if (!call.layout.empty()) {
     for (hlo::Value& r : results) {
-      if (r.valid() && r.rank() == static_cast<int64_t>(call.layout.size())) r = b.transpose(r, call.layout);
+      if (r.valid() && r.rank() == static_cast<int64_t>(call.layout.size()))
+        r = b.transpose(r, call.layout);
     }
   }
   return results;
@@ -125,7 +128,8 @@ std::vector<hlo::Value> Instance::lower(Builder& b, ops::Host& host, std::span<c
 
 std::string Instance::signature() const {
   std::string s = def->name + "(";
-  for (size_t i = 0; i < call.tensors.size(); ++i) s += (i ? ", " : "") + hlo::to_string(*call.tensors[i]);
+  for (size_t i = 0; i < call.tensors.size(); ++i)
+    s += (i ? ", " : "") + hlo::to_string(*call.tensors[i]);
   return s + ")";
 }
 

@@ -1,8 +1,9 @@
 // An op call with everything fixed but its run-time values: the unit that a window records.
 //
-// An instance is made once per distinct call key by running the lowering on an empty function. That run
-// gives the result types, which scalar operands the code wants in which type, how many random draws it
-// takes and what it asserts. It throws what the lowering throws: a bad shape fails on the user's line.
+// An instance is made once per distinct call key by running the lowering on an empty function. That
+// run gives the result types, which scalar operands the code wants in which type, how many random
+// draws it takes and what it asserts. It throws what the lowering throws: a bad shape fails on the
+// user's line.
 #pragma once
 #include <deque>
 #include <mutex>
@@ -36,10 +37,10 @@ struct Instance {
   int64_t random_draws = 0;  // 32-bit draws
   int assertions = 0;
 
-  // Runs the lowering: `inputs` are the tensors in order; results are in base layout, one per output that
-  // exists (logical != null).
-  std::vector<hlo::Value> lower(hlo::Builder& b, ops::Host& host, std::span<const hlo::Value> inputs,
-                                bool on_cpu_plugin) const;
+  // Runs the lowering: `inputs` are the tensors in order; results are in base layout, one per
+  // output that exists (logical != null).
+  std::vector<hlo::Value> lower(hlo::Builder& b, ops::Host& host,
+                                std::span<const hlo::Value> inputs, bool on_cpu_plugin) const;
   // "aten::add(float32[2, 3], float32[3])", for messages.
   std::string signature() const;
 };

@@ -1,6 +1,6 @@
-// One op call as bytes: the op, the modes that shape its code, and every argument that is not a run-time
-// value. Equal bytes mean equal code, so the bytes themselves are the key of the instance table; decoding
-// them gives the arguments back, which is how an instance is made on a miss.
+// One op call as bytes: the op, the modes that shape its code, and every argument that is not a
+// run-time value. Equal bytes mean equal code, so the bytes themselves are the key of the instance
+// table; decoding them gives the arguments back, which is how an instance is made on a miss.
 #pragma once
 #include <cstring>
 #include <string>
@@ -50,7 +50,9 @@ class CallKey {
   void attr(double v) { head(v), put(v); }
   void attr(DType v) { head(v), put(v); }
   void attr(const ops::Number& v) { head(v), number(v); }
-  void attr(std::string_view v) { head(std::string()), put(static_cast<uint32_t>(v.size())), bytes(v.data(), v.size()); }
+  void attr(std::string_view v) {
+    head(std::string()), put(static_cast<uint32_t>(v.size())), bytes(v.data(), v.size());
+  }
   void attr(const int64_t* v, size_t n) {
     head(Dims());
     put(static_cast<uint32_t>(n));
@@ -116,14 +118,14 @@ class CallKey {
 // An argument of a decoded call. Tensors and scalars are numbered in order of appearance.
 struct ArgSpec {
   Tag tag = Tag::kNone;
-  const Type* type = nullptr;   // kTensor
-  DType dtype = DType::kF32;    // kTensorScalar
-  bool wrapped = false;         // kTensorScalar
+  const Type* type = nullptr;                      // kTensor
+  DType dtype = DType::kF32;                       // kTensorScalar
+  bool wrapped = false;                            // kTensorScalar
   ops::NumberKind kind = ops::NumberKind::kFloat;  // kScalar
-  int32_t operand = -1;         // kTensor: tensor number; kTensorScalar, kScalar: scalar number
-  ops::Number known;            // kKnownScalar
-  ops::Attr attr;               // kAttr
-  std::vector<ArgSpec> list;    // kTensorList, kScalarList
+  int32_t operand = -1;       // kTensor: tensor number; kTensorScalar, kScalar: scalar number
+  ops::Number known;          // kKnownScalar
+  ops::Attr attr;             // kAttr
+  std::vector<ArgSpec> list;  // kTensorList, kScalarList
 };
 
 struct Call {

@@ -30,16 +30,18 @@ class WindowHost final : public ops::Host {
         const hlo::Value real = take(b, p);
         return b.complex(real, take(b, p));
       }
-      default: TPU_THROW(ErrorKind::kInternal, "scalar operands cannot be ", hlo::torch_name(dtype));
+      default:
+        TPU_THROW(ErrorKind::kInternal, "scalar operands cannot be ", hlo::torch_name(dtype));
     }
   }
 
-  // The pair stands at the end of the node's int64 scalars, which are all taken or not yet: its place
-  // follows from the instance.
+  // The pair stands at the end of the node's int64 scalars, which are all taken or not yet: its
+  // place follows from the instance.
   hlo::Value random_state(Builder& b, int64_t count) override {
     int64_t at = node_->first_scalar[kI64];
     for (const ScalarUse& u : node_->inst->scalars) at += u.dtype == DType::kI64;
-    const hlo::Value pair = b.bitcast_convert(b.slice_dim(packs_[kI64], 0, at, at + 2), {DType::kU64, {2}});
+    const hlo::Value pair =
+        b.bitcast_convert(b.slice_dim(packs_[kI64], 0, at, at + 2), {DType::kU64, {2}});
     const int64_t before = drawn_;
     drawn_ += count;
     if (before == 0) return pair;
@@ -131,7 +133,8 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
     std::vector<hlo::Value> inputs;
     for (size_t i = 0; i < input_count(node); ++i) {
       const int32_t r = w.inputs()[node.first_input + i];
-      inputs.push_back(r >= 0 ? parameters[static_cast<size_t>(r)] : computed[static_cast<size_t>(~r)]);
+      inputs.push_back(r >= 0 ? parameters[static_cast<size_t>(r)]
+                              : computed[static_cast<size_t>(~r)]);
     }
     std::string where = node.inst->def->name;
     if (describe && node.location.code) where += " at " + describe(node.location);

@@ -1,8 +1,8 @@
 // A window as a StableHLO function: the same lowerings, run on the live nodes in order.
 //
-// Arguments: the window's parameters, then the scalar packs that are not empty (f32, f64, i32, i64).
-// Results: the live outputs in order, then, when something is asserted, s64[2 * n]: a flag and a value for
-// each of n assertions.
+// Arguments: the window's parameters, then the scalar packs that are not empty (f32, f64, i32,
+// i64). Results: the live outputs in order, then, when something is asserted, s64[2 * n]: a flag
+// and a value for each of n assertions.
 #pragma once
 #include <memory>
 #include <string>

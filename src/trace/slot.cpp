@@ -6,7 +6,8 @@
 namespace tpu::trace {
 namespace {
 
-// Numbers of freed slots are reused first-in first-out, so that a stale address stays detectable for long.
+// Numbers of freed slots are reused first-in first-out, so that a stale address stays detectable
+// for long.
 struct Table {
   std::mutex mutex;
   std::vector<Slot*> slots;

@@ -1,10 +1,10 @@
 // What a tensor's storage owns: a place that holds one Value. Mutation replaces the value.
 //
-// Torch treats a storage's address as a number and copies it into storages of its own making (DLPack,
-// pickle, from_blob), so the address itself leads back to the slot: 01 | 24-bit slot | 38-bit byte offset.
-// It is positive as int64 and not canonical on x86-64: a stray dereference faults at once instead of
-// corrupting memory. 16 M live slots of up to 256 GiB. The table may be used from any thread; `value`
-// and `size_bytes` are guarded by the recorder's lock.
+// Torch treats a storage's address as a number and copies it into storages of its own making
+// (DLPack, pickle, from_blob), so the address itself leads back to the slot: 01 | 24-bit slot |
+// 38-bit byte offset. It is positive as int64 and not canonical on x86-64: a stray dereference
+// faults at once instead of corrupting memory. 16 M live slots of up to 256 GiB. The table may be
+// used from any thread; `value` and `size_bytes` are guarded by the recorder's lock.
 #pragma once
 #include <cstdint>
 

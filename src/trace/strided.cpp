@@ -15,9 +15,10 @@ struct Walk {
   int64_t dim, size, stride;
 };
 
-// Splits one stretch of `extent` elements (in units of `unit` base elements) along the walks that lie in it.
-// Gives false when a walk does not fit. `offset` is in units.
-bool split(int64_t extent, int64_t unit, std::span<const Walk> walks, int64_t offset, StridedPlan& p) {
+// Splits one stretch of `extent` elements (in units of `unit` base elements) along the walks that
+// lie in it. Gives false when a walk does not fit. `offset` is in units.
+bool split(int64_t extent, int64_t unit, std::span<const Walk> walks, int64_t offset,
+           StridedPlan& p) {
   int64_t length = extent;
   for (const Walk& w : walks) {
     if (w.stride % unit != 0) return false;
@@ -43,7 +44,8 @@ bool split(int64_t extent, int64_t unit, std::span<const Walk> walks, int64_t of
 }
 
 // Walks sorted by stride, each inside the base dim that its stride falls in.
-bool plan_by_dims(std::span<const int64_t> base, std::span<const Walk> walks, int64_t offset, StridedPlan& p) {
+bool plan_by_dims(std::span<const int64_t> base, std::span<const Walk> walks, int64_t offset,
+                  StridedPlan& p) {
   int64_t stride = 1;
   for (int64_t d : base) stride *= d;
   size_t next = 0;
@@ -65,9 +67,11 @@ StridedPlan plan_view(std::span<const int64_t> base, std::span<const int64_t> si
                       std::span<const int64_t> strides, int64_t offset) {
   std::vector<Walk> walks;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] != 1 && strides[i] != 0) walks.push_back({static_cast<int64_t>(i), sizes[i], strides[i]});
+    if (sizes[i] != 1 && strides[i] != 0)
+      walks.push_back({static_cast<int64_t>(i), sizes[i], strides[i]});
   }
-  std::stable_sort(walks.begin(), walks.end(), [](const Walk& a, const Walk& b) { return a.stride > b.stride; });
+  std::stable_sort(walks.begin(), walks.end(),
+                   [](const Walk& a, const Walk& b) { return a.stride > b.stride; });
 
   auto fresh = [&] {
     StridedPlan p;
@@ -87,7 +91,8 @@ StridedPlan plan_view(std::span<const int64_t> base, std::span<const int64_t> si
 }
 
 Dims reinterpreted_dims(const Type& base, DType dtype) {
-  const auto from = static_cast<int64_t>(hlo::size_bytes(base.dtype)), to = static_cast<int64_t>(hlo::size_bytes(dtype));
+  const auto from = static_cast<int64_t>(hlo::size_bytes(base.dtype)),
+             to = static_cast<int64_t>(hlo::size_bytes(dtype));
   if (from == to) return base.dims;
   if (!base.dims.empty() && base.dims.back() * from % to == 0) {
     Dims d = base.dims;
@@ -108,7 +113,8 @@ Value to_bits(Context& x, Value v) {
     const Value parts[] = {x.b.real(v), x.b.imag(v)};
     Dims d = v.dims();
     d.push_back(1);
-    const Value both = x.b.concatenate({x.b.reshape(parts[0], d), x.b.reshape(parts[1], d)}, v.rank());
+    const Value both =
+        x.b.concatenate({x.b.reshape(parts[0], d), x.b.reshape(parts[1], d)}, v.rank());
     if (v.rank() == 0) return both;
     d = v.dims();
     d.back() *= 2;
@@ -137,7 +143,8 @@ Value reinterpret(Context& x, Value v, DType to) {
   } else if (from_size < to_size) {
     const int64_t ratio = to_size / from_size;
     const int64_t whole = d.back() / ratio;
-    if (whole * ratio != d.back()) v = x.b.slice_dim(v, static_cast<int64_t>(d.size()) - 1, 0, whole * ratio);
+    if (whole * ratio != d.back())
+      v = x.b.slice_dim(v, static_cast<int64_t>(d.size()) - 1, 0, whole * ratio);
     d.back() = whole;
     Dims split_dims = d;
     split_dims.push_back(ratio);
@@ -154,7 +161,8 @@ Value reinterpret(Context& x, Value v, DType to) {
     v = x.b.reshape(v, pairs);
     const auto last = static_cast<int64_t>(pairs.size()) - 1;
     pairs.pop_back();
-    v = x.b.complex(x.b.reshape(x.b.slice_dim(v, last, 0, 1), pairs), x.b.reshape(x.b.slice_dim(v, last, 1, 2), pairs));
+    v = x.b.complex(x.b.reshape(x.b.slice_dim(v, last, 0, 1), pairs),
+                    x.b.reshape(x.b.slice_dim(v, last, 1, 2), pairs));
   }
   return x.b.reshape(v, dims);
 }
@@ -168,7 +176,11 @@ struct Cut {
   std::vector<bool> is_cut;
 
   Cut(Dims f, Dims c, Dims s, Dims a, Dims z)
-      : factor(std::move(f)), count(std::move(c)), step(std::move(s)), axis(std::move(a)), sizes(std::move(z)) {
+      : factor(std::move(f)),
+        count(std::move(c)),
+        step(std::move(s)),
+        axis(std::move(a)),
+        sizes(std::move(z)) {
     for (size_t i = 0; i < factor.size(); ++i) {
       extent.push_back((count[i] - 1) * step[i] + 1);
       is_cut.push_back(extent[i] != factor[i]);
@@ -195,13 +207,15 @@ struct Cut {
 Values start_values(Context& x, const Cut& c, const std::vector<Scalar>& starts) {
   Values v;
   size_t next = 0;
-  for (bool cut : c.is_cut) v.push_back(cut ? x.scalar(starts[next++], DType::kI32) : x.b.constant(DType::kI32, 0));
+  for (bool cut : c.is_cut)
+    v.push_back(cut ? x.scalar(starts[next++], DType::kI32) : x.b.constant(DType::kI32, 0));
   return v;
 }
 
-Value view_read(Context& x, Value base, DType dtype, Dims factor, Dims count, Dims step, Dims axis, Dims sizes,
-                std::vector<Scalar> starts) {
-  const Cut c(std::move(factor), std::move(count), std::move(step), std::move(axis), std::move(sizes));
+Value view_read(Context& x, Value base, DType dtype, Dims factor, Dims count, Dims step, Dims axis,
+                Dims sizes, std::vector<Scalar> starts) {
+  const Cut c(std::move(factor), std::move(count), std::move(step), std::move(axis),
+              std::move(sizes));
   Value v = x.b.reshape(reinterpret(x, base, dtype), c.factor);
   if (c.any_cut()) v = x.b.dynamic_slice(v, start_values(x, c, starts), c.extent);
   if (c.stepped()) v = x.b.slice(v, Dims(c.factor.size(), 0), c.extent, c.step);
@@ -216,18 +230,20 @@ Value view_read(Context& x, Value base, DType dtype, Dims factor, Dims count, Di
   v = x.b.reshape(v, kept);
   const Dims walking = c.walking();
   Dims permutation;
-  for (int64_t d : walking) permutation.push_back(position[static_cast<size_t>(c.axis[static_cast<size_t>(d)])]);
+  for (int64_t d : walking)
+    permutation.push_back(position[static_cast<size_t>(c.axis[static_cast<size_t>(d)])]);
   v = x.b.transpose(v, permutation);
   if (v.numel() == hlo::product(c.sizes)) return x.b.reshape(v, c.sizes);
   return x.b.broadcast_in_dim(v, c.sizes, walking);
 }
 
-Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor, Dims count, Dims step, Dims axis,
-                 Dims sizes, std::vector<Scalar> starts) {
-  const Cut c(std::move(factor), std::move(count), std::move(step), std::move(axis), std::move(sizes));
+Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor, Dims count,
+                 Dims step, Dims axis, Dims sizes, std::vector<Scalar> starts) {
+  const Cut c(std::move(factor), std::move(count), std::move(step), std::move(axis),
+              std::move(sizes));
   const Value old = x.b.reshape(reinterpret(x, base, dtype), c.factor);
-  // The source in factor order: the walking dims transposed, the others of size 1. Where positions share one
-  // element, which a fill may do, the first is taken.
+  // The source in factor order: the walking dims transposed, the others of size 1. Where positions
+  // share one element, which a fill may do, the first is taken.
   const Dims walking = c.walking();
   Dims compact, order(walking.size());
   for (int64_t d : walking) compact.push_back(c.sizes[static_cast<size_t>(d)]);
@@ -235,11 +251,13 @@ Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor,
   for (size_t i = 0; i < first.size(); ++i) {
     if (c.axis[i] < 0) first[i] = 1;
   }
-  if (first != c.sizes) source = x.b.slice(source, Dims(first.size(), 0), first, Dims(first.size(), 1));
+  if (first != c.sizes)
+    source = x.b.slice(source, Dims(first.size(), 0), first, Dims(first.size(), 1));
   Value v = x.b.reshape(source, compact);
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return c.axis[static_cast<size_t>(walking[static_cast<size_t>(a)])] < c.axis[static_cast<size_t>(walking[static_cast<size_t>(b)])];
+    return c.axis[static_cast<size_t>(walking[static_cast<size_t>(a)])] <
+           c.axis[static_cast<size_t>(walking[static_cast<size_t>(b)])];
   });
   v = x.b.reshape(x.b.transpose(v, order), c.count);
   Values starts_v = c.any_cut() ? start_values(x, c, starts) : Values();
@@ -249,8 +267,8 @@ Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor,
     Dims interior(n);
     for (size_t i = 0; i < n; ++i) interior[i] = c.count[i] > 1 ? c.step[i] - 1 : 0;
     const Value spread = x.b.pad(v, x.b.constant(dtype, 0), Dims(n, 0), Dims(n, 0), interior);
-    const Value mask = x.b.pad(x.b.splat({DType::kBool, c.count}, 1), x.b.constant(DType::kBool, 0), Dims(n, 0),
-                               Dims(n, 0), interior);
+    const Value mask = x.b.pad(x.b.splat({DType::kBool, c.count}, 1), x.b.constant(DType::kBool, 0),
+                               Dims(n, 0), Dims(n, 0), interior);
     const Value stretch = c.any_cut() ? x.b.dynamic_slice(old, starts_v, c.extent) : old;
     v = x.b.select(mask, spread, stretch);
   }
@@ -261,18 +279,21 @@ Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor,
 // ---- Odd views.
 
 // Flat element index of every position of the view.
-Value flat_index(Context& x, const Dims& sizes, const Dims& strides, const Scalar& offset, int64_t base_numel) {
+Value flat_index(Context& x, const Dims& sizes, const Dims& strides, const Scalar& offset,
+                 int64_t base_numel) {
   const DType t = base_numel > INT32_MAX ? DType::kI64 : DType::kI32;
   Value index = x.broadcast(x.scalar(offset, t), sizes);
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 1 || strides[i] == 0) continue;
     const Type along{t, sizes};
-    index = x.b.add(index, x.b.mul(x.b.iota(along, static_cast<int64_t>(i)), x.b.splat(along, strides[i])));
+    index = x.b.add(
+        index, x.b.mul(x.b.iota(along, static_cast<int64_t>(i)), x.b.splat(along, strides[i])));
   }
   return index;
 }
 
-Value view_read_gather(Context& x, Value base, DType dtype, Dims sizes, Dims strides, Scalar offset) {
+Value view_read_gather(Context& x, Value base, DType dtype, Dims sizes, Dims strides,
+                       Scalar offset) {
   Value flat = reinterpret(x, base, dtype);
   flat = x.b.reshape(flat, {flat.numel()});
   const Value index = flat_index(x, sizes, strides, offset, flat.numel());
@@ -283,7 +304,8 @@ Value view_read_gather(Context& x, Value base, DType dtype, Dims sizes, Dims str
   return x.b.gather(flat, index, d, {1});
 }
 
-Value view_write_scatter(Context& x, Value base, Value source, DType dtype, Dims sizes, Dims strides, Scalar offset) {
+Value view_write_scatter(Context& x, Value base, Value source, DType dtype, Dims sizes,
+                         Dims strides, Scalar offset) {
   const Value old = reinterpret(x, base, dtype);
   const Value flat = x.b.reshape(old, {old.numel()});
   Value index = flat_index(x, sizes, strides, offset, flat.numel());
@@ -292,7 +314,8 @@ Value view_write_scatter(Context& x, Value base, Value source, DType dtype, Dims
   d.inserted_window_dims = {0};
   d.scatter_dims_to_operand_dims = {0};
   d.index_vector_dim = 1;
-  const Value updated = x.b.scatter(flat, x.b.reshape(index, {n}), x.b.reshape(source, {n}), d, std::nullopt);
+  const Value updated =
+      x.b.scatter(flat, x.b.reshape(index, {n}), x.b.reshape(source, {n}), d, std::nullopt);
   return x.b.reshape(updated, old.dims());
 }
 
@@ -310,12 +333,18 @@ void register_views(ops::Registry& r) {
   r.op("tpu::view_read_gather", view_read_gather);
   r.op("tpu::view_write", view_write);
   r.op("tpu::view_write_scatter", view_write_scatter);
-  r.op("tpu::permute", [](ops::Context& x, hlo::Value v, Dims order) { return x.b.transpose(v, order); });
-  r.op("tpu::reshape", [](ops::Context& x, hlo::Value v, Dims dims) { return x.b.reshape(v, std::move(dims)); });
+  r.op("tpu::permute",
+       [](ops::Context& x, hlo::Value v, Dims order) { return x.b.transpose(v, order); });
+  r.op("tpu::reshape",
+       [](ops::Context& x, hlo::Value v, Dims dims) { return x.b.reshape(v, std::move(dims)); });
   r.op("tpu::convert", [](ops::Context& x, hlo::Value v, DType t) { return x.convert(v, t); });
-  r.op("tpu::broadcast", [](ops::Context& x, hlo::Value v, Dims dims) { return x.broadcast(v, dims); });
-  r.op("tpu::fill", [](ops::Context& x, DType t, Dims dims, ops::Scalar value) { return x.broadcast(x.scalar(value, t), dims); });
-  r.op("tpu::zeros", [](ops::Context& x, DType t, Dims dims) { return x.b.splat({t, std::move(dims)}, 0); });
+  r.op("tpu::broadcast",
+       [](ops::Context& x, hlo::Value v, Dims dims) { return x.broadcast(v, dims); });
+  r.op("tpu::fill", [](ops::Context& x, DType t, Dims dims, ops::Scalar value) {
+    return x.broadcast(x.scalar(value, t), dims);
+  });
+  r.op("tpu::zeros",
+       [](ops::Context& x, DType t, Dims dims) { return x.b.splat({t, std::move(dims)}, 0); });
   r.op("tpu::resize", resize);
 }
 

@@ -1,11 +1,12 @@
-// Views: (sizes, strides, offset) over a dense base, as the shortest chain of reshape, slice, transpose and
-// broadcast, else a gather; and the inverse, an assignment through a view.
+// Views: (sizes, strides, offset) over a dense base, as the shortest chain of reshape, slice,
+// transpose and broadcast, else a gather; and the inverse, an assignment through a view.
 //
-// A plan splits the base's dims into factors such that each view dim of nonzero stride walks along one
-// factor with a constant step; every other factor is cut to one index. Only where a slice starts depends on
-// the offset, and starts are run-time operands: x[k] in a loop is one program. Views whose dims overlap
-// or straddle factors are read by a gather and written by a scatter of flat indices.
-// Reinterpreting views (dtype of the view is not that of the base) go through a bitcast of the base.
+// A plan splits the base's dims into factors such that each view dim of nonzero stride walks along
+// one factor with a constant step; every other factor is cut to one index. Only where a slice
+// starts depends on the offset, and starts are run-time operands: x[k] in a loop is one program.
+// Views whose dims overlap or straddle factors are read by a gather and written by a scatter of
+// flat indices. Reinterpreting views (dtype of the view is not that of the base) go through a
+// bitcast of the base.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -23,7 +24,8 @@ struct StridedPlan {
   Dims axis;
 };
 
-// `base`: dims of a dense row-major array in elements of the view's type; the view must lie inside it.
+// `base`: dims of a dense row-major array in elements of the view's type; the view must lie inside
+// it.
 StridedPlan plan_view(std::span<const int64_t> base, std::span<const int64_t> sizes,
                       std::span<const int64_t> strides, int64_t offset);
 
@@ -31,13 +33,12 @@ StridedPlan plan_view(std::span<const int64_t> base, std::span<const int64_t> si
 // dim scaled when it divides, else flat (cut to whole elements).
 Dims reinterpreted_dims(const Type& base, DType dtype);
 
-// tpu::view_read(base, dtype, factor, count, step, axis, sizes, starts)      one start per cut factor
-// tpu::view_read_gather(base, dtype, sizes, strides, offset)
-// tpu::view_write(base, source, dtype, factor, count, step, axis, sizes, starts)
-// tpu::view_write_scatter(base, source, dtype, sizes, strides, offset)
-// tpu::permute(source, order), tpu::reshape(source, dims), tpu::convert(source, dtype),
-// tpu::broadcast(source, dims), tpu::fill(dtype, dims, value), tpu::zeros(dtype, dims),
-// tpu::resize(base, dtype, numel): flat, cut or padded with zeros
+// tpu::view_read(base, dtype, factor, count, step, axis, sizes, starts)      one start per cut
+// factor tpu::view_read_gather(base, dtype, sizes, strides, offset) tpu::view_write(base, source,
+// dtype, factor, count, step, axis, sizes, starts) tpu::view_write_scatter(base, source, dtype,
+// sizes, strides, offset) tpu::permute(source, order), tpu::reshape(source, dims),
+// tpu::convert(source, dtype), tpu::broadcast(source, dims), tpu::fill(dtype, dims, value),
+// tpu::zeros(dtype, dims), tpu::resize(base, dtype, numel): flat, cut or padded with zeros
 void register_views(ops::Registry& r);
 
 }  // namespace tpu::trace

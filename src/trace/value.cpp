@@ -9,9 +9,7 @@ namespace tpu::trace {
 namespace {
 
 struct TypeHash {
-  size_t operator()(const Type& t) const {
-    return Hasher().add(t.dtype).add(t.dims).finish().low;
-  }
+  size_t operator()(const Type& t) const { return Hasher().add(t.dtype).add(t.dims).finish().low; }
 };
 
 }  // namespace

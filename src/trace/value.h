@@ -1,9 +1,10 @@
-// An immutable result: the output of a recorded node, a device buffer, or the error that prevented both.
+// An immutable result: the output of a recorded node, a device buffer, or the error that prevented
+// both.
 //
-// A Value is shared by the slots (tensor storages) that hold it, by the window that will compute it and by
-// readers. It starts pending (a node of the open window makes it) or ready, and a flush turns pending into
-// ready or failed. `refs` may change on any thread; everything else is guarded by the recorder's lock.
-// What a ready value holds is the runtime's business: a Payload.
+// A Value is shared by the slots (tensor storages) that hold it, by the window that will compute it
+// and by readers. It starts pending (a node of the open window makes it) or ready, and a flush
+// turns pending into ready or failed. `refs` may change on any thread; everything else is guarded
+// by the recorder's lock. What a ready value holds is the runtime's business: a Payload.
 #pragma once
 #include <atomic>
 #include <cstdint>

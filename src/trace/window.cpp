@@ -43,8 +43,9 @@ int32_t Window::reference(const ValuePtr& v) {
   return v->index;
 }
 
-void Window::record(const Instance& inst, std::span<const ValuePtr> inputs, std::span<const ops::Number> numbers,
-                    RandomState random, Location location, ValuePtr* outputs) {
+void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
+                    std::span<const ops::Number> numbers, RandomState random, Location location,
+                    ValuePtr* outputs) {
   for (const ValuePtr& v : inputs) {
     TPU_CHECK(v->epoch == epoch_ || v->state == Value::State::kReady, ErrorKind::kInternal,
               "a window was given a value of another window");
@@ -53,8 +54,9 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs, std:
   n.inst = &inst;
   n.first_input = static_cast<uint32_t>(inputs_.size());
   n.first_output = static_cast<uint32_t>(outputs_.size());
-  n.first_scalar = {static_cast<uint32_t>(packs_.f32.size()), static_cast<uint32_t>(packs_.f64.size()),
-                    static_cast<uint32_t>(packs_.i32.size()), static_cast<uint32_t>(packs_.i64.size())};
+  n.first_scalar = {
+      static_cast<uint32_t>(packs_.f32.size()), static_cast<uint32_t>(packs_.f64.size()),
+      static_cast<uint32_t>(packs_.i32.size()), static_cast<uint32_t>(packs_.i64.size())};
   n.location = location;
   stream_.push_back(inst.id);
   for (const ValuePtr& v : inputs) {
@@ -62,7 +64,8 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs, std:
     inputs_.push_back(r);
     stream_.push_back(static_cast<uint32_t>(r));
   }
-  for (const ScalarUse& use : inst.scalars) pack(packs_, numbers[static_cast<size_t>(use.operand)], use.dtype);
+  for (const ScalarUse& use : inst.scalars)
+    pack(packs_, numbers[static_cast<size_t>(use.operand)], use.dtype);
   if (inst.random_draws > 0) {
     packs_.i64.push_back(static_cast<int64_t>(random.seed));
     packs_.i64.push_back(static_cast<int64_t>(random.offset));
@@ -101,7 +104,9 @@ std::vector<bool> Window::donatable() const {
 std::string Window::key(std::span<const int32_t> live, const std::vector<bool>& donated) const {
   std::string k;
   k.reserve(4 * (stream_.size() + live.size() + 2) + donated.size());
-  auto words = [&](const auto* p, size_t n) { k.append(reinterpret_cast<const char*>(p), n * sizeof *p); };
+  auto words = [&](const auto* p, size_t n) {
+    k.append(reinterpret_cast<const char*>(p), n * sizeof *p);
+  };
   const auto count = static_cast<uint32_t>(stream_.size());
   words(&count, 1);
   words(stream_.data(), stream_.size());

@@ -1,11 +1,11 @@
 // The calls recorded on one device since the last flush.
 //
-// A window is flat arrays: nodes, their input references, their outputs, scalar packs. Scalars of all
-// nodes travel in at most four one-dimensional parameters (one per element type), not one by one: an
-// argument costs the plugin microseconds. The key of a window is the stream of 32-bit words appended while
-// recording, plus which outputs live and which parameters are donated; compared as it is, never as a hash.
-// An output is live exactly when somebody besides the window holds its Value: dead temporaries vanish.
-// Guarded by the recorder's lock.
+// A window is flat arrays: nodes, their input references, their outputs, scalar packs. Scalars of
+// all nodes travel in at most four one-dimensional parameters (one per element type), not one by
+// one: an argument costs the plugin microseconds. The key of a window is the stream of 32-bit words
+// appended while recording, plus which outputs live and which parameters are donated; compared as
+// it is, never as a hash. An output is live exactly when somebody besides the window holds its
+// Value: dead temporaries vanish. Guarded by the recorder's lock.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,13 +18,14 @@
 
 namespace tpu::trace {
 
-// Where a node was recorded, resolved to text only when needed: a code object and an instruction offset,
-// or null when there is no Python frame (a backward thread).
+// Where a node was recorded, resolved to text only when needed: a code object and an instruction
+// offset, or null when there is no Python frame (a backward thread).
 struct Location {
   const void* code = nullptr;
   int32_t offset = 0;
 };
-// Set by the Python bindings: the user's frame of the calling thread; the text "train.py:12" of a location.
+// Set by the Python bindings: the user's frame of the calling thread; the text "train.py:12" of a
+// location.
 struct LocationSource {
   Location (*capture)() = nullptr;
   std::string (*describe)(const Location&) = nullptr;
@@ -57,10 +58,12 @@ class Window {
  public:
   explicit Window(int32_t device) : device_(device) { start(); }
 
-  // Appends one call. `inputs` and `numbers` are the tensors and scalar operands in the order of the key.
-  // `outputs` receives one Value per output of the instance (null where there is no tensor).
-  void record(const Instance& inst, std::span<const ValuePtr> inputs, std::span<const ops::Number> numbers,
-              RandomState random, Location location, ValuePtr* outputs);
+  // Appends one call. `inputs` and `numbers` are the tensors and scalar operands in the order of
+  // the key. `outputs` receives one Value per output of the instance (null where there is no
+  // tensor).
+  void record(const Instance& inst, std::span<const ValuePtr> inputs,
+              std::span<const ops::Number> numbers, RandomState random, Location location,
+              ValuePtr* outputs);
 
   int32_t device() const { return device_; }
   bool empty() const { return nodes_.empty(); }

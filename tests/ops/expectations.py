@@ -1,10 +1,10 @@
-"""Operators of PyTorch's database whose result is not compared value by value, or not at all; and why."""
+"""Operators of PyTorch's database that are not compared value by value, and why."""
 
 # Draws numbers (some seed inside, so that even two CPU seeds agree): dtype and shape are compared.
 RANDOM = {
     "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal",
-    "normal.in_place", "normal.number_mean", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "uniform", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
+    "normal.in_place", "normal.number_mean", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "uniform", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
     "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout.with_train",
     "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
     "nn.functional.multi_head_attention_forward",

@@ -8,10 +8,9 @@ import os
 
 import pytest
 import torch
+from ops.expectations import KNOWN_FAILURES, RANDOM, REFUSED, SIGN_FREE, TIES, UNDEFINED
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
-
-from ops.expectations import KNOWN_FAILURES, RANDOM, REFUSED, SIGN_FREE, TIES, UNDEFINED
 
 SAMPLES = int(os.environ.get("TORCH_TPU_OP_SAMPLES", "1"))
 
