@@ -8,7 +8,8 @@ RANDOM = {
     "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout.with_train",
     "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
     "nn.functional.multi_head_attention_forward",
-    "nn.functional.rrelu", "nn.functional.scaled_dot_product_attention", "svd_lowrank", "pca_lowrank",
+    "nn.functional.rrelu", "nn.functional.scaled_dot_product_attention",
+    "pca_lowrank", "svd_lowrank",
     "torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward",
 }  # fmt: skip
 # Not written by anybody, or the content of fresh memory.
