@@ -2,29 +2,69 @@
 
 # Draws numbers (some seed inside, so that even two CPU seeds agree): dtype and shape are compared.
 RANDOM = {
-    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal",
-    "normal.in_place", "normal.number_mean", "rand_like", "randint", "randint_like", "randn",
-    "randn_like", "uniform", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
-    "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout.with_train",
-    "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
+    "bernoulli",
+    "cauchy",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "multinomial",
+    "normal",
+    "normal.in_place",
+    "normal.number_mean",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "uniform",
+    "nn.functional.alpha_dropout",
+    "nn.functional.dropout",
+    "nn.functional.dropout2d",
+    "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout.with_train",
+    "nn.functional.fractional_max_pool2d",
+    "nn.functional.fractional_max_pool3d",
     "nn.functional.multi_head_attention_forward",
-    "nn.functional.rrelu", "nn.functional.scaled_dot_product_attention",
-    "pca_lowrank", "svd_lowrank",
-    "torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward",
-}  # fmt: skip
+    "nn.functional.rrelu",
+    "nn.functional.scaled_dot_product_attention",
+    "pca_lowrank",
+    "svd_lowrank",
+    "torch.ops.aten._flash_attention_forward",
+    "torch.ops.aten._efficient_attention_forward",
+}
 # Not written by anybody, or the content of fresh memory.
 UNDEFINED = {
-    "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
-    "resize_", "resize_as_",
-}  # fmt: skip
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+}
 # Defined up to the sign of columns or rows: magnitudes are compared.
 SIGN_FREE = {
-    "geqrf", "linalg.eig", "linalg.eigh", "linalg.qr", "linalg.svd", "qr", "svd",
-}  # fmt: skip
+    "geqrf",
+    "linalg.eig",
+    "linalg.eigh",
+    "linalg.qr",
+    "linalg.svd",
+    "qr",
+    "svd",
+}
 # Indices of equal values come in no defined order: only the values are compared.
 TIES = {
-    "argsort", "kthvalue", "median", "mode", "msort", "nanmedian", "sort", "topk", "unique",
-}  # fmt: skip
+    "argsort",
+    "kthvalue",
+    "median",
+    "mode",
+    "msort",
+    "nanmedian",
+    "sort",
+    "topk",
+    "unique",
+}
 # Refused with a clear error: (operator: part of the message).
 REFUSED = {
     "chalf": "ComplexHalf tensors cannot be on a tpu device",
