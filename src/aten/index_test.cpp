@@ -31,7 +31,7 @@ struct TypeHost : ops::Host {
     ++draws;
     return b.parameter({DType::kU64, {2}});
   }
-  void assertion(hlo::Builder&, Value, Value, std::string) override { ++assertions; }
+  void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string) override { ++assertions; }
 };
 
 Registry& registry() {
