@@ -13,7 +13,11 @@ namespace {
 using c10::IValue;
 
 std::vector<at::Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
-  return guarded([&] { return call(op, args); });
+  try {
+    return call(op, args);
+  } catch (const Error& e) {
+    rethrow(e, cat(op, ": "));
+  }
 }
 
 // A cut result owns just its own memory, as everywhere.

@@ -20,7 +20,11 @@ IValue optional(const std::optional<Tensor>& t) {
 }
 
 std::vector<Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
-  return guarded([&] { return call(op, args); });
+  try {
+    return call(op, args);
+  } catch (const Error& e) {
+    rethrow(e, cat(op, ": "));
+  }
 }
 
 // ---- Attention.

@@ -358,7 +358,7 @@ Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) 
     const Value above_none = b.maximum(index, b.splat(index.type(), hlo::integer_min(t) + 1));
     const Value worst = max(b.select(bad, above_none, none), all_axes(index));
     host_.assertion(b, b.compare(Cmp::kNe, worst, b.constant(t, hlo::integer_min(t))),
-                    b.convert(worst, DType::kI64),
+                    b.convert(worst, DType::kI64), ErrorKind::kIndex,
                     cat("index {} is out of bounds for dimension ", dim, " with size ", size));
   }
   index = b.convert(index, size <= kInt32Max ? DType::kI32 : DType::kI64);  // keeps a good index
@@ -372,7 +372,8 @@ Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) 
 
 void Context::assert_none(Value violated, const std::string& text) {
   if (violated.numel() == 0) return;
-  host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0), text);
+  host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0),
+                  ErrorKind::kInvalid, text);
 }
 
 }  // namespace tpu::ops

@@ -29,7 +29,8 @@ class Host {
   virtual Value random_state(hlo::Builder& b, int64_t count) = 0;
   // `violated`: rank-0 bool. Reported at the next sync with the text; `value` (rank-0 int64) goes
   // with it.
-  virtual void assertion(hlo::Builder& b, Value violated, Value value, std::string text) = 0;
+  virtual void assertion(hlo::Builder& b, Value violated, Value value, ErrorKind kind,
+                         std::string text) = 0;
 };
 
 struct ContextOptions {

@@ -20,7 +20,7 @@ struct RecordingHost : Host {
     draws.push_back(count);
     return b.splat({kU64, {2}}, 0);
   }
-  void assertion(hlo::Builder&, Value violated, Value value, std::string text) override {
+  void assertion(hlo::Builder&, Value violated, Value value, ErrorKind, std::string text) override {
     EXPECT_TRUE(violated.type() == (Type{kBool, {}}));
     EXPECT_TRUE(value.type() == (Type{kI64, {}}));
     texts.push_back(std::move(text));

@@ -52,6 +52,7 @@ DiskCache::DiskCache() {
   folder_ = settings().get_string("cache_dir");
   if (folder_.empty()) folder_ = default_folder();
   bound_bytes_ = settings().get_int("disk_cache_bytes");
+  stored_since_trim_ = bound_bytes_;  // the first program stored looks at what others left
   std::error_code ec;
   if (!folder_.empty()) fs::create_directories(folder_, ec);
   if (ec || (!folder_.empty() && access(folder_.c_str(), W_OK) != 0)) {
@@ -125,6 +126,9 @@ void DiskCache::trim() {
   int64_t total = 0;
   std::error_code ec;
   for (const auto& e : fs::directory_iterator(folder_, ec)) {
+    // Left by a process that was killed while it wrote.
+    const auto age = fs::file_time_type::clock::now() - e.last_write_time(ec);
+    if (e.path().extension() == ".tmp" && age > std::chrono::hours(1)) fs::remove(e.path(), ec);
     if (e.path().extension() != kSuffix) continue;
     files.push_back({e.last_write_time(ec), static_cast<int64_t>(e.file_size(ec)), e.path()});
     total += files.back().size;
@@ -151,8 +155,7 @@ std::shared_ptr<Program> ProgramCache::find(std::string_view key) {
   return it->second->program;
 }
 
-std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowered& lowered,
-                                            bool portable) {
+std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool portable) {
   // Locations are left out: two scripts that do the same share a program.
   hlo::PrintOptions print_options;
   print_options.locations = false;
@@ -201,14 +204,16 @@ std::shared_ptr<Program> ProgramCache::make(std::string key, const trace::Lowere
   }
   if (const auto m = p->executable.memory_stats()) p->temporary_bytes = m->temporary_bytes;
   p->assertions = lowered.assertions;
+  return p;
+}
 
-  entries_.push_front({std::move(key), p});
+void ProgramCache::insert(std::string key, std::shared_ptr<Program> p) {
+  entries_.push_front({std::move(key), std::move(p)});
   by_key_.emplace(entries_.front().key, entries_.begin());
   while (entries_.size() > bound_) {
     by_key_.erase(entries_.back().key);
     entries_.pop_back();
   }
-  return p;
 }
 
 }  // namespace tpu::runtime

@@ -176,6 +176,20 @@ trace::Lowered add_constant(double n) {
   return l;
 }
 
+// As the runtime does: makes a program and enters it under a key.
+std::shared_ptr<Program> enter(ProgramCache&& cache, const char* key, const trace::Lowered& lowered,
+                               bool portable) {
+  auto p = cache.make(lowered, portable);
+  cache.insert(key, p);
+  return p;
+}
+std::shared_ptr<Program> enter(ProgramCache& cache, const char* key, const trace::Lowered& lowered,
+                               bool portable) {
+  auto p = cache.make(lowered, portable);
+  cache.insert(key, p);
+  return p;
+}
+
 std::vector<float> run(const Program& p, std::vector<float> x) {
   const int64_t dims[] = {static_cast<int64_t>(x.size())};
   const pjrt::Buffer in = client()
@@ -207,24 +221,24 @@ TEST(memory_then_disk_then_compile) {
   {
     ProgramCache cache(c);
     EXPECT_TRUE(cache.find("k") == nullptr);
-    const auto p = cache.make("k", add_constant(1), false);
+    const auto p = enter(cache, "k", add_constant(1), false);
     EXPECT_TRUE(since(1, 0));
     EXPECT_TRUE(cache.find("k") == p);
     EXPECT_TRUE(run(*p, {1, 2, 3, 4}) == (std::vector<float>{2, 3, 4, 5}));
   }
   ProgramCache cache(c);
   EXPECT_TRUE(cache.find("k") == nullptr);
-  const auto p = cache.make("another key, the same program", add_constant(1), false);
+  const auto p = enter(cache, "another key, the same program", add_constant(1), false);
   EXPECT_TRUE(since(1, 1));
   EXPECT_TRUE(run(*p, {1, 2, 3, 4}) == (std::vector<float>{2, 3, 4, 5}));
-  cache.make("k2", add_constant(2), false);
+  enter(cache, "k2", add_constant(2), false);
   EXPECT_TRUE(since(2, 1));
 }
 
 TEST(a_damaged_program_is_compiled_and_replaced) {
   const pjrt::Client& c = client();
   const Folder folder;
-  ProgramCache(c).make("k", add_constant(1), false);
+  enter(ProgramCache(c), "k", add_constant(1), false);
   const fs::path file = folder.files().at(0);
   const std::string good = read(file);
   // Not the file's own fault, but what another plugin build or processor wrote under this name.
@@ -239,12 +253,12 @@ TEST(a_damaged_program_is_compiled_and_replaced) {
        {std::string("nonsense"), good.substr(0, good.size() / 2), foreign_file, junk_file}) {
     write(file, bad);
     const Counted since;
-    const auto p = ProgramCache(c).make("k", add_constant(1), false);
+    const auto p = enter(ProgramCache(c), "k", add_constant(1), false);
     EXPECT_TRUE(since(1, 0));
     EXPECT_TRUE(run(*p, {1, 2, 3, 4}) == (std::vector<float>{2, 3, 4, 5}));
     EXPECT_TRUE(read(file) != bad);
     const Counted after;
-    ProgramCache(c).make("k", add_constant(1), false);
+    enter(ProgramCache(c), "k", add_constant(1), false);
     EXPECT_TRUE(after(0, 1));
   }
 }
@@ -252,13 +266,13 @@ TEST(a_damaged_program_is_compiled_and_replaced) {
 TEST(options_are_part_of_the_name) {
   const pjrt::Client& c = client();
   const Folder folder;
-  ProgramCache(c).make("k", add_constant(1), false);
+  enter(ProgramCache(c), "k", add_constant(1), false);
   const Counted since;
   settings().set("xla_options", "xla_backend_optimization_level=1");
-  ProgramCache(c).make("k", add_constant(1), false);
+  enter(ProgramCache(c), "k", add_constant(1), false);
   settings().reset("xla_options");
   EXPECT_TRUE(since(1, 0));
-  ProgramCache(c).make("k", add_constant(1), true);
+  enter(ProgramCache(c), "k", add_constant(1), true);
   EXPECT_TRUE(since(2, 0));
   EXPECT_EQ(folder.files().size(), 3u);
 }
@@ -268,10 +282,10 @@ TEST(memory_is_bounded_and_the_least_used_goes) {
   const Folder folder;
   settings().set("memory_cache", "2");
   ProgramCache cache(c);
-  const auto kept = cache.make("a", add_constant(1), false);
-  cache.make("b", add_constant(2), false);
+  const auto kept = enter(cache, "a", add_constant(1), false);
+  enter(cache, "b", add_constant(2), false);
   EXPECT_TRUE(cache.find("a") != nullptr);
-  cache.make("c", add_constant(3), false);
+  enter(cache, "c", add_constant(3), false);
   EXPECT_EQ(cache.size(), 2u);
   EXPECT_TRUE(cache.find("b") == nullptr);
   EXPECT_TRUE(cache.find("a") == kept);

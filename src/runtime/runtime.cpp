@@ -44,6 +44,14 @@ void check_outputs(const Program& p) {
             "the plugin's program gives other results than the window's");
 }
 
+// " at train.py:12 in step": the user's line that the calling thread is at.
+std::string current_line() {
+  const trace::LocationSource& source = trace::location_source();
+  if (!source.capture || !source.describe) return "";
+  const trace::Location here = source.capture();
+  return here.code ? " at " + source.describe(here) : "";
+}
+
 std::string describe(const trace::Node& n) {
   std::string s = n.inst->signature();
   if (n.location.code && trace::location_source().describe)
@@ -191,16 +199,21 @@ void Runtime::flush(Device& d, FlushReason why) {
     ~Clear() { w.clear(); }
   } clear{w};
   try {
-    std::vector<bool> donated =
-        donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
-    const auto p = program(d, live, donated);
-    if (p) execute(d, *p, live, donated);
+    try {
+      std::vector<bool> donated =
+          donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
+      const auto p = program(d, live, donated);
+      if (p) execute(d, *p, live, donated);
+    } catch (const std::bad_alloc&) {
+      TPU_THROW(ErrorKind::kMemory, "the host is out of memory");
+    }
   } catch (const Error& e) {
     const auto& nodes = w.nodes();
     std::string text = e.text;
     if (nodes.size() > 1) {
       text = cat(text, "\n  in ", nodes.size(), " deferred ops, run because of: ", to_string(why),
-                 "\n  first: ", describe(nodes.front()), "\n  last: ", describe(nodes.back()));
+                 current_line(), "\n  first: ", describe(nodes.front()),
+                 "\n  last: ", describe(nodes.back()));
     } else {
       text = cat(text, "\n  in ", describe(nodes.front()));
     }
@@ -227,10 +240,11 @@ std::shared_ptr<Program> Runtime::program(Device& d, const std::vector<int32_t>&
     return p;
   }
   const trace::Lowered lowered = trace::lower(w, live, donated, on_cpu_);
-  auto p = programs_->make(std::move(key), lowered, devices_.size() > 1);
+  auto p = programs_->make(lowered, devices_.size() > 1);
   for (const trace::ValuePtr& v : w.parameters()) p->parameter_types.push_back(v->type);
   for (int32_t o : live) p->output_types.push_back(w.outputs()[static_cast<size_t>(o)]->type);
   check_outputs(*p);
+  programs_->insert(std::move(key), p);
   return p;
 }
 
@@ -313,6 +327,10 @@ void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
   launch.want_completion = true;
   pjrt::Event done = p.executable.execute(launch);
   ++counters().executes;
+  // What was donated is gone, or is the result: it is not counted twice.
+  for (size_t i = 0; i < donated.size(); ++i) {
+    if (donated[i]) w.parameters()[i]->payload.reset();
+  }
   for (size_t i = 0; i < live.size(); ++i) {
     trace::Value& v = *w.outputs()[static_cast<size_t>(live[i])];
     v.payload = std::make_unique<DeviceBuffer>(pjrt::Buffer(client_->api(), outputs[i]),
@@ -360,18 +378,20 @@ double Runtime::time_launch(Device& d, int rounds) {
   return least;
 }
 
+void Runtime::check_copy(Device& d, int64_t size_bytes) {
+  const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
+  if (used + size_bytes <= d.total_memory_bytes) return;
+  ++d.memory.ooms;
+  TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": a copy of ",
+            format_bytes(static_cast<uint64_t>(size_bytes)), " does not fit, ",
+            format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))),
+            " of ", format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ",
+            memory_report(d));
+}
+
 trace::ValuePtr Runtime::upload(Device& d, const void* data, const trace::Type* type) {
   const int64_t size = type->size_bytes();
-  const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
-  if (used + size > d.total_memory_bytes) {
-    ++d.memory.ooms;
-    TPU_THROW(
-        ErrorKind::kMemory, "out of memory on tpu:", d.index, ": a copy of ",
-        format_bytes(static_cast<uint64_t>(size)), " does not fit, ",
-        format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))),
-        " of ", format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ",
-        memory_report(d));
-  }
+  check_copy(d, size);
   trace::ValuePtr v = trace::make_value(type, d.index);
   pjrt::Upload up =
       client_->buffer_from_host({data, element_type(type->dtype), type->dims},
@@ -388,6 +408,7 @@ void Runtime::make_ready(const trace::ValuePtr& v, FlushReason why) {
 }
 
 trace::ValuePtr Runtime::copy_to(Device& to, const trace::ValuePtr& v) {
+  check_copy(to, v->type->size_bytes());
   trace::ValuePtr r = trace::make_value(v->type, to.index);
   r->payload = std::make_unique<DeviceBuffer>(buffer_of(*v).buffer.copy_to_device(to.pjrt.handle()),
                                               v->type->size_bytes(), to.memory);
@@ -425,7 +446,8 @@ void Runtime::check_assertions(Device& d) {
     std::lock_guard lock(d.assertions_mutex);
     pending.swap(d.assertions);
   }
-  for (const PendingAssertions& p : pending) {
+  for (size_t n = 0; n < pending.size(); ++n) {
+    const PendingAssertions& p = pending[n];
     std::vector<int64_t> flags(2 * p.assertions.size());
     p.flags.await();
     const size_t size = flags.size() * sizeof(int64_t);
@@ -443,7 +465,13 @@ void Runtime::check_assertions(Device& d) {
       if (a.location.code && trace::location_source().describe) {
         text += "\n  at " + trace::location_source().describe(a.location);
       }
-      throw Error(ErrorKind::kIndex, std::move(text));
+      // Later launches are looked at next time.
+      std::lock_guard lock(d.assertions_mutex);
+      d.assertions.insert(
+          d.assertions.begin(),
+          std::make_move_iterator(pending.begin() + static_cast<std::ptrdiff_t>(n) + 1),
+          std::make_move_iterator(pending.end()));
+      throw Error(a.kind, std::move(text));
     }
   }
 }

@@ -109,6 +109,7 @@ class Runtime {
   void execute(Device& d, Program& p, const std::vector<int32_t>& live,
                const std::vector<bool>& donated);
   void upload_packs(Device& d, Program& p);
+  void check_copy(Device& d, int64_t size_bytes);
   void check_memory(Device& d, const Program& p, const std::vector<bool>& donated);
   std::string memory_report(Device& d) const;
 

@@ -43,16 +43,17 @@ class WindowHost final : public ops::Host {
     const hlo::Value pair =
         b.bitcast_convert(b.slice_dim(packs_[kI64], 0, at, at + 2), {DType::kU64, {2}});
     const int64_t before = drawn_;
-    drawn_ += count;
+    drawn_ += (count + 3) / 4 * 4;  // as InferHost counts
     if (before == 0) return pair;
-    const int64_t add[] = {0, (before + 3) / 4};
+    const int64_t add[] = {0, before / 4};
     return b.add(pair, b.constant_ints(add, {DType::kU64, {2}}));
   }
 
-  void assertion(Builder& b, hlo::Value violated, hlo::Value value, std::string text) override {
+  void assertion(Builder& b, hlo::Value violated, hlo::Value value, ErrorKind kind,
+                 std::string text) override {
     flags_.push_back(b.reshape(b.convert(violated, DType::kI64), {1}));
     flags_.push_back(b.reshape(b.convert(value, DType::kI64), {1}));
-    assertions.push_back({std::move(text), node_->location});
+    assertions.push_back({kind, std::move(text), node_->location});
   }
 
   void leave() { drawn_ = 0; }

@@ -14,6 +14,7 @@
 namespace tpu::trace {
 
 struct Assertion {
+  ErrorKind kind;
   std::string text;  // "{}" stands for the value
   Location location;
 };

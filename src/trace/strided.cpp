@@ -237,6 +237,16 @@ Value view_read(Context& x, Value base, DType dtype, Dims factor, Dims count, Di
   return x.b.broadcast_in_dim(v, c.sizes, walking);
 }
 
+// The base after a write in the view's dtype. The last bytes of a base that is no whole number of
+// such elements are not part of any view: they are put back behind, and the base keeps its own
+// dtype.
+Value whole_base(Context& x, Value base, Value written) {
+  if (written.type().size_bytes() == base.type().size_bytes()) return written;
+  const Value flat = x.b.reshape(base, {base.numel()});
+  const Value head = reinterpret(x, x.b.reshape(written, {written.numel()}), base.dtype());
+  return x.b.concatenate({head, x.b.slice_dim(flat, 0, head.numel(), flat.numel())}, 0);
+}
+
 Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor, Dims count,
                  Dims step, Dims axis, Dims sizes, std::vector<Scalar> starts) {
   const Cut c(std::move(factor), std::move(count), std::move(step), std::move(axis),
@@ -273,7 +283,7 @@ Value view_write(Context& x, Value base, Value source, DType dtype, Dims factor,
     v = x.b.select(mask, spread, stretch);
   }
   if (c.any_cut()) v = x.b.dynamic_update_slice(old, v, starts_v);
-  return x.b.reshape(v, reinterpreted_dims(base.type(), dtype));
+  return whole_base(x, base, x.b.reshape(v, reinterpreted_dims(base.type(), dtype)));
 }
 
 // ---- Odd views.
@@ -316,7 +326,7 @@ Value view_write_scatter(Context& x, Value base, Value source, DType dtype, Dims
   d.index_vector_dim = 1;
   const Value updated =
       x.b.scatter(flat, x.b.reshape(index, {n}), x.b.reshape(source, {n}), d, std::nullopt);
-  return x.b.reshape(updated, old.dims());
+  return whole_base(x, base, x.b.reshape(updated, old.dims()));
 }
 
 Value resize(Context& x, Value base, DType dtype, int64_t numel) {
