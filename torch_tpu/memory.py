@@ -17,7 +17,6 @@ __all__ = [
     "empty_cache",
     "empty_host_cache",
     "get_memory_info",
-    "host_memory_stats",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -121,11 +120,6 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 
 get_memory_info = mem_get_info
-
-
-def host_memory_stats() -> dict[str, int]:
-    """Statistics of the pinned host allocator."""
-    return _C.pin_memory_stats()
 
 
 def _bytes(size: int) -> str:

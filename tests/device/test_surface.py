@@ -14,7 +14,7 @@ NAMES = """
     StreamContext cache current_device current_stream default_generators default_stream device
     device_count device_of eager_mode empty_cache empty_host_cache get_amp_supported_dtype
     get_device_capability get_device_name get_device_properties get_memory_info get_rng_state
-    get_rng_state_all host_memory_stats init initial_seed is_available is_bf16_supported
+    get_rng_state_all init initial_seed is_available is_bf16_supported
     is_current_stream_capturing is_initialized is_tf32_supported manual_seed manual_seed_all
     max_memory_allocated max_memory_reserved mem_get_info memory memory_allocated
     memory_reserved memory_stats memory_stats_as_nested_dict memory_summary precision random
