@@ -203,7 +203,9 @@ std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool 
     }
   }
   if (const auto m = p->executable.memory_stats()) p->temporary_bytes = m->temporary_bytes;
-  p->assertions = lowered.assertions;
+  if (!lowered.assertions.empty()) {
+    p->assertions = std::make_shared<const std::vector<trace::Assertion>>(lowered.assertions);
+  }
   return p;
 }
 

@@ -17,6 +17,9 @@ namespace {
 // A window of this many nodes is flushed: XLA's compile time grows faster than linearly.
 constexpr size_t kDefaultMaxNodes = 2000;
 
+// A loop of lookups that nobody waits for must not pile up what it asserts.
+constexpr size_t kMaxPendingAssertions = 256;
+
 std::atomic<Runtime*> instance{nullptr};
 std::atomic<bool> forked{false};
 std::mutex start_mutex;
@@ -34,7 +37,7 @@ int (*inherited_mode)() = nullptr;
 // run.
 void check_outputs(const Program& p) {
   const auto types = p.executable.output_types();
-  const size_t flags = p.assertions.empty() ? 0 : 1;
+  const size_t flags = p.assertions ? 1 : 0;
   bool same = types.size() == p.output_types.size() + flags;
   for (size_t i = 0; same && i < p.output_types.size(); ++i) {
     same = types[i].element_type == element_type(p.output_types[i]->dtype) &&
@@ -318,7 +321,7 @@ void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
   args.reserve(w.parameters().size() + 4);
   for (const trace::ValuePtr& v : w.parameters()) args.push_back(buffer_of(*v).buffer.handle());
   for (const pjrt::Buffer& b : p.pack_buffers) args.push_back(b.handle());
-  const size_t flags = p.assertions.empty() ? 0 : 1;
+  const size_t flags = p.assertions ? 1 : 0;
   std::vector<PJRT_Buffer*> outputs(p.output_types.size() + flags, nullptr);
   pjrt::Launch launch;
   launch.args = args;
@@ -337,10 +340,7 @@ void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
                                                p.output_types[i]->size_bytes(), d.memory);
     v.state = trace::Value::State::kReady;
   }
-  if (flags) {
-    std::lock_guard lock(d.assertions_mutex);
-    d.assertions.push_back({pjrt::Buffer(client_->api(), outputs.back()), p.assertions});
-  }
+  if (flags) push_assertions(d, p, pjrt::Buffer(client_->api(), outputs.back()));
   d.launches.push(std::move(done));
 }
 
@@ -355,7 +355,7 @@ double Runtime::time_launch(Device& d, int rounds) {
   std::vector<PJRT_Buffer*> args;
   for (const trace::ValuePtr& v : w.parameters()) args.push_back(buffer_of(*v).buffer.handle());
   for (const pjrt::Buffer& b : p->pack_buffers) args.push_back(b.handle());
-  std::vector<PJRT_Buffer*> outputs(p->output_types.size() + (p->assertions.empty() ? 0 : 1));
+  std::vector<PJRT_Buffer*> outputs(p->output_types.size() + (p->assertions ? 1 : 0));
   double least = 1e9;
   for (int i = 0; i < rounds; ++i) {
     pjrt::Launch launch;
@@ -438,6 +438,37 @@ std::shared_ptr<Marker> Runtime::mark(Device& d, bool timed) {
   return Marker::make(d.launches.pending(), timed);
 }
 
+void Runtime::push_assertions(Device& d, const Program& p, pjrt::Buffer flags) {
+  PendingAssertions pending{std::move(flags), p.assertions, {}};
+  for (const trace::Assertion& a : *p.assertions) {
+    pending.locations.push_back(d.window.nodes()[a.node].location);
+  }
+  std::lock_guard lock(d.assertions_mutex);
+  d.assertions.push_back(std::move(pending));
+  if (d.assertions.size() < kMaxPendingAssertions) return;
+  // Nobody has waited for long: what has held is forgotten.
+  std::erase_if(d.assertions, [&](const PendingAssertions& a) {
+    if (!a.flags.ready_event().is_ready()) return false;
+    const std::vector<int64_t> f = read_flags(a);
+    for (size_t i = 0; i < f.size(); i += 2) {
+      if (f[i] != 0) return false;
+    }
+    return true;
+  });
+}
+
+std::vector<int64_t> Runtime::read_flags(const PendingAssertions& p) const {
+  std::vector<int64_t> f(2 * p.assertions->size());
+  p.flags.await();
+  const size_t size = f.size() * sizeof(int64_t);
+  if (on_cpu_ && p.flags.is_on_cpu()) {
+    std::memcpy(f.data(), reinterpret_cast<const void*>(p.flags.unsafe_pointer()), size);
+  } else {
+    p.flags.to_host(f.data(), size).await();
+  }
+  return f;
+}
+
 void Runtime::check_assertions(Device& d) {
   // Assertions are few; taking them all at once keeps the list short and its order that of the
   // launches.
@@ -448,22 +479,15 @@ void Runtime::check_assertions(Device& d) {
   }
   for (size_t n = 0; n < pending.size(); ++n) {
     const PendingAssertions& p = pending[n];
-    std::vector<int64_t> flags(2 * p.assertions.size());
-    p.flags.await();
-    const size_t size = flags.size() * sizeof(int64_t);
-    if (on_cpu_ && p.flags.is_on_cpu()) {
-      std::memcpy(flags.data(), reinterpret_cast<const void*>(p.flags.unsafe_pointer()), size);
-    } else {
-      p.flags.to_host(flags.data(), size).await();
-    }
-    for (size_t i = 0; i < p.assertions.size(); ++i) {
+    const std::vector<int64_t> flags = read_flags(p);
+    for (size_t i = 0; i < p.assertions->size(); ++i) {
       if (flags[2 * i] == 0) continue;
-      const trace::Assertion& a = p.assertions[i];
+      const trace::Assertion& a = (*p.assertions)[i];
       std::string text = a.text;
       if (const size_t at = text.find("{}"); at != std::string::npos)
         text.replace(at, 2, std::to_string(flags[2 * i + 1]));
-      if (a.location.code && trace::location_source().describe) {
-        text += "\n  at " + trace::location_source().describe(a.location);
+      if (p.locations[i].code && trace::location_source().describe) {
+        text += "\n  at " + trace::location_source().describe(p.locations[i]);
       }
       // Later launches are looked at next time.
       std::lock_guard lock(d.assertions_mutex);

@@ -32,7 +32,8 @@ enum class Mode : uint8_t {
 // Results of assertions of a launch that nobody has looked at.
 struct PendingAssertions {
   pjrt::Buffer flags;  // s64[2 n]
-  std::vector<trace::Assertion> assertions;
+  std::shared_ptr<const std::vector<trace::Assertion>> assertions;
+  std::vector<trace::Location> locations;  // one each
 };
 
 class Device {
@@ -110,6 +111,8 @@ class Runtime {
                const std::vector<bool>& donated);
   void upload_packs(Device& d, Program& p);
   void check_copy(Device& d, int64_t size_bytes);
+  void push_assertions(Device& d, const Program& p, pjrt::Buffer flags);
+  std::vector<int64_t> read_flags(const PendingAssertions& p) const;
   void check_memory(Device& d, const Program& p, const std::vector<bool>& donated);
   std::string memory_report(Device& d) const;
 

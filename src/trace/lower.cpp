@@ -12,8 +12,9 @@ class WindowHost final : public ops::Host {
  public:
   WindowHost(Builder& b, std::array<hlo::Value, kPackCount> packs) : b_(b), packs_(packs) {}
 
-  void enter(const Node& n) {
+  void enter(const Node& n, size_t number) {
     node_ = &n;
+    number_ = static_cast<uint32_t>(number);
     next_ = n.first_scalar;
   }
 
@@ -53,7 +54,7 @@ class WindowHost final : public ops::Host {
                  std::string text) override {
     flags_.push_back(b.reshape(b.convert(violated, DType::kI64), {1}));
     flags_.push_back(b.reshape(b.convert(value, DType::kI64), {1}));
-    assertions.push_back({kind, std::move(text), node_->location});
+    assertions.push_back({kind, std::move(text), number_});
   }
 
   void leave() { drawn_ = 0; }
@@ -71,6 +72,7 @@ class WindowHost final : public ops::Host {
   std::array<hlo::Value, kPackCount> packs_;
   std::array<uint32_t, 4> next_{};
   const Node* node_ = nullptr;
+  uint32_t number_ = 0;
   int64_t drawn_ = 0;
   std::vector<hlo::Value> flags_;
 };
@@ -140,7 +142,7 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
     std::string where = node.inst->def->name;
     if (describe && node.location.code) where += " at " + describe(node.location);
     b.set_location(std::move(where));
-    host.enter(node);
+    host.enter(node, n);
     const auto results = node.inst->lower(b, host, inputs, on_cpu_plugin);
     host.leave();
     for (size_t o = 0; o < results.size(); ++o) computed[node.first_output + o] = results[o];

@@ -16,7 +16,7 @@ namespace tpu::trace {
 struct Assertion {
   ErrorKind kind;
   std::string text;  // "{}" stands for the value
-  Location location;
+  uint32_t node;     // of the window: its line is that of the window, not of the program
 };
 
 struct Lowered {

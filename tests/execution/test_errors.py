@@ -143,6 +143,38 @@ def test_an_index_error_names_the_line_that_made_it():
             z.sum().item()
 
 
+def test_an_index_error_names_its_own_line_when_the_program_is_known(mode):
+    x = torch.ones(4).to("tpu")
+    for k in (1, 2):
+        x[torch.tensor([k]).to("tpu")].cpu()
+    bad = torch.tensor([33]).to("tpu")
+    with pytest.raises(IndexError, match=f"{HERE}:{line_of('another line')} in"):
+        x[bad].cpu()  # another line
+
+
+def test_lookups_that_nobody_waits_for_do_not_pile_up():
+    out = run_python("""
+        import resource, torch
+        x = torch.ones(4, 2).to("tpu")
+        i = torch.tensor([3, 1]).to("tpu")
+        def loop(n):
+            for _ in range(n):
+                x[i]
+        loop(2000)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        loop(6000)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2000)
+        # And what was broken on the way is still told.
+        x[torch.tensor([44, 1]).to("tpu")]
+        loop(2000)
+        try:
+            torch.tpu.synchronize()
+        except IndexError as error:
+            print("44" in str(error))
+        """)
+    assert out == "True\nTrue\n"
+
+
 def test_a_wrong_index_touches_nothing_else(mode):
     x = torch.zeros(4, 2).to("tpu")
     with pytest.raises(IndexError):
