@@ -31,8 +31,7 @@ Value sequence(Context& x, int64_t n, Value start, Value step, DType result) {
   return x.convert(x.b.add(x.broadcast(start, d), x.b.mul(i, x.broadcast(step, d))), result);
 }
 
-// The type sequences of `t` are computed in. Integers narrower than 32 bits would overflow on the
-// way.
+// The type sequences of `t` are computed in: narrower integers would overflow on the way.
 DType sequence_type(DType t) {
   if (!hlo::is_integer(t)) return hlo::compute_type(t);
   return hlo::size_bytes(t) == 8 ? DType::kI64 : DType::kI32;
@@ -88,8 +87,7 @@ Value linspace(Context& x, Value start, Value end, int64_t n, DType result) {
 
 DType spacing_type(DType t) { return hlo::is_integral(t) ? DType::kF64 : hlo::compute_type(t); }
 
-// The ends of linspace and logspace are numbers or 0-d tensors; of integer results they are
-// truncated.
+// The ends of linspace and logspace are numbers or 0-d tensors, truncated for integer results.
 Value end_value(Context& x, const Scalar& s, DType t) {
   return hlo::is_integer(t) ? x.convert(x.scalar(s, t), spacing_type(t))
                             : x.scalar(s, spacing_type(t));
@@ -158,9 +156,8 @@ Value identity_matrix(Context& x, int64_t n, int64_t m, DType t) {
 }  // namespace
 
 void register_create(ops::Registry& r) {
-  // (int size, Scalar start, Scalar step, ScalarType dtype) -> Tensor: arange and range whose size
-  // somebody else computed. With run-time numbers, so that arange(n, n + 1) in a loop compiles
-  // once.
+  // (int size, Scalar start, Scalar step, ScalarType dtype) -> Tensor: arange and range of a known
+  // size. With run-time numbers, so that arange(n, n + 1) in a loop compiles once.
   r.op("tpu::arange", [](Context& x, int64_t size, Scalar start, Scalar step, DType dtype) {
     return arange(x, size, start, step, dtype);
   });

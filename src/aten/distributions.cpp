@@ -7,6 +7,7 @@
 // distribution function F and the density f, dx/da = -(dF/da) / f.
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numbers>
 
 #include "aten/random.h"
@@ -98,8 +99,7 @@ struct Proposal {
   Bool accepted;
 };
 
-// Repeats `propose` with fresh uniform numbers until every element is accepted or was `done` at
-// once.
+// Repeats `propose` with fresh uniform numbers until every element is `done` or accepted.
 Real reject(Context& x, Bool done, Real initial, int64_t uniforms,
             const std::function<Proposal(const std::vector<Real>&)>& propose) {
   const Value state = x.random_bits(DType::kU64, {2});
@@ -411,8 +411,7 @@ std::vector<Real> beta_series(Context& x, Real s, Real a, Real b) {
   return {r[3], r[4], r[5]};
 }
 
-// The sample x of a Beta(alpha, total - alpha) marginal, differentiated by alpha and divided by 1 -
-// x.
+// The sample x of a Beta(alpha, total - alpha) marginal, differentiated by alpha, over 1 - x.
 Value dirichlet_grad(Context& x, Value sample, Value alpha, Value total) {
   check_wide_float(x, "_dirichlet_grad_cpu", sample.dtype());
   const Dims dims = x.broadcast_dims({sample.dims(), alpha.dims(), total.dims()});

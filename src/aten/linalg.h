@@ -2,9 +2,8 @@
 //
 // StableHLO has Cholesky and triangular solves; everything else here is a loop written with its
 // instructions, so that it runs on every plugin. All factorisations work on one batch dim ([batch,
-// rows, columns]), in float32, float64 or their complex types, with products in full precision
-// whatever the user's matmul setting. Loops have a fixed body: the program does not grow with the
-// matrix.
+// rows, columns]), in float32, float64 or their complex types, with products in full
+// precision. Loops have a fixed body: programs do not grow with the matrix.
 #pragma once
 #include <functional>
 

@@ -17,8 +17,7 @@ struct At {
   int64_t n;
 
   Value numbers(Value v) const { return row_numbers(x, v.dims(), 1); }
-  // v [batch, n] or [batch, n, m] where a comparison of the row number with k [batch] holds, zeros
-  // elsewhere.
+  // v [batch, n, ...] where a comparison of the row number with k [batch] holds, else 0.
   Value where(Value v, Cmp c, Value k) const {
     return x.b.select(mask(v.dims(), c, k), v, x.like(v, 0));
   }

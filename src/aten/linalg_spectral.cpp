@@ -1,11 +1,10 @@
 // Eigenvalues of Hermitian matrices and singular values, by Jacobi rotations: in every round all
 // columns are paired, and each pair is made orthogonal to each other at once; the pairing then
 // moves on like a round-robin tournament, so that a sweep of n - 1 rounds meets every pair.
-// Two-sided rotations diagonalise a Hermitian matrix, one-sided ones make the columns of any matrix
-// orthogonal.
+// Two-sided rotations diagonalise a Hermitian matrix, one-sided ones make columns orthogonal.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "aten/linalg.h"

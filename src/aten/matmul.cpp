@@ -25,22 +25,41 @@ std::string_view cpp_type_name(DType t) {
 
 namespace {
 
-// v without the dims `drop` (of size 1), and `dims` as they are numbered then.
-Value drop_dims(Ctx& x, Value v, const Dims& drop, std::initializer_list<Dims*> dims) {
-  Dims kept, number(at(v.rank()), -1);
-  for (int64_t i = 0; i < v.rank(); ++i) {
-    if (std::find(drop.begin(), drop.end(), i) != drop.end()) continue;
-    number[at(i)] = static_cast<int64_t>(kept.size());
-    kept.push_back(v.dim(i));
+// An operand as [batch, free, contract] or [batch, contract, free], by a reshape alone. No batch:
+// its product is 1.
+struct Matrices {
+  Dims dims;
+  int64_t contract;
+  bool has_batch;
+  Dims free;  // sizes of the free dims that were merged
+};
+
+Opt<Matrices> as_matrices(Value v, const Dims& batch, const Dims& contract) {
+  int64_t batches = 1, inner = 1, outer = 1;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (batch[i] != static_cast<int64_t>(i)) return std::nullopt;
+    batches *= v.dim(batch[i]);
   }
-  for (Dims* list : dims) {
-    Dims renumbered;
-    for (const int64_t i : *list) {
-      if (number[at(i)] >= 0) renumbered.push_back(number[at(i)]);
-    }
-    *list = renumbered;
+  if (contract.empty()) return std::nullopt;
+  for (size_t i = 0; i < contract.size(); ++i) {
+    if (contract[i] != contract[0] + static_cast<int64_t>(i)) return std::nullopt;
+    inner *= v.dim(contract[i]);
   }
-  return x.b.reshape(v, kept);
+  const auto first_free = static_cast<int64_t>(batch.size());
+  const bool contract_first = contract[0] == first_free;
+  if (!contract_first && contract.back() != v.rank() - 1) return std::nullopt;
+  Matrices m;
+  for (int64_t i = first_free; i < v.rank(); ++i) {
+    if (i >= contract[0] && i <= contract.back()) continue;
+    m.free.push_back(v.dim(i));
+    outer *= v.dim(i);
+  }
+  m.has_batch = batches != 1;
+  if (m.has_batch) m.dims.push_back(batches);
+  m.contract = static_cast<int64_t>(m.dims.size()) + (contract_first ? 0 : 1);
+  m.dims.push_back(contract_first ? inner : outer);
+  m.dims.push_back(contract_first ? outer : inner);
+  return m;
 }
 
 // Products summed without a dot: TPU compilers have none for 64-bit integers.
@@ -86,21 +105,23 @@ Value wide_dot(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d) {
   }
   if (!is_narrow(t) || t != rhs.dtype()) return x.dot(lhs, rhs, d);
   const auto p = t == DType::kF16 ? x.precision() : hlo::Precision::kDefault;
-  // XLA's CPU dot has no kernel for a transposed bf16 operand under a batch of one: such dims go.
-  Dims drop_left, drop_right, result;
-  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
-    result.push_back(lhs.dim(d.lhs_batch[i]));
-    if (result.back() != 1) continue;
-    drop_left.push_back(d.lhs_batch[i]);
-    drop_right.push_back(d.rhs_batch[i]);
+  if (!x.on_cpu_plugin()) return x.b.dot_general(lhs, rhs, d, p, DType::kF32);
+  // XLA's CPU dot takes narrow operands with wide sums in some forms only, and fails at run time in
+  // others (a batch of one, several free dims on the right). Plain (batches of) matrices are safe
+  // and use the processor's bf16 instructions; all else is done in float32.
+  const auto left = as_matrices(lhs, d.lhs_batch, d.lhs_contract);
+  const auto right = as_matrices(rhs, d.rhs_batch, d.rhs_contract);
+  if (!left || !right) {
+    return x.dot(x.b.convert(lhs, DType::kF32), x.b.convert(rhs, DType::kF32), d);
   }
-  if (drop_left.empty()) return x.b.dot_general(lhs, rhs, d, p, DType::kF32);
-  hlo::DotDims few = d;
-  lhs = drop_dims(x, lhs, drop_left, {&few.lhs_batch, &few.lhs_contract});
-  rhs = drop_dims(x, rhs, drop_right, {&few.rhs_batch, &few.rhs_contract});
-  const Value r = x.b.dot_general(lhs, rhs, few, p, DType::kF32);
-  result.insert(result.end(), r.dims().begin() + static_cast<int64_t>(few.lhs_batch.size()),
-                r.dims().end());
+  hlo::DotDims plain{.lhs_contract = {left->contract}, .rhs_contract = {right->contract}};
+  if (left->has_batch) plain.lhs_batch = plain.rhs_batch = {0};
+  const Value r = x.b.dot_general(x.b.reshape(lhs, left->dims), x.b.reshape(rhs, right->dims),
+                                  plain, p, DType::kF32);
+  Dims result;
+  for (const int64_t i : d.lhs_batch) result.push_back(lhs.dim(i));
+  result.insert(result.end(), left->free.begin(), left->free.end());
+  result.insert(result.end(), right->free.begin(), right->free.end());
   return x.b.reshape(r, result);
 }
 

@@ -1,5 +1,7 @@
 #include <array>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "aten/all.h"
 #include "aten/elementwise.h"
@@ -36,6 +38,22 @@ Value bias_correction(Ctx& x, Value one_minus_beta, Value step) {
 }
 
 Value scaled(Ctx& x, Value v, Value factor) { return x.b.mul(v, x.broadcast(factor, v.dims())); }
+
+// A number in each compute type of the list, made at its first use.
+template <class F>
+class Once {
+ public:
+  explicit Once(F make) : make_(std::move(make)) {}
+  Value operator()(DType t) {
+    Value& v = made_[static_cast<size_t>(t)];
+    if (!v) v = make_(t);
+    return v;
+  }
+
+ private:
+  F make_;
+  std::array<Value, hlo::kDTypeCount> made_{};
+};
 
 // What the optimizers of one call share.
 class Step {
@@ -94,6 +112,8 @@ Values sgd(Ctx& x, const Values& self, Values grads, Values buffers, const Scala
   Step step(x, self, grad_scale, found_inf, maximize);
   step.check_list(grads, "grads");
   const bool has_momentum = !x.is(momentum, 0);
+  Once rate_of([&](DType t) { return rate(x, lr, t); });
+  Once gain([&](DType t) { return complement(x, dampening, t); });
   if (has_momentum) step.check_list(buffers, "momentum_buffer_list");
   Values params = self;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -106,12 +126,12 @@ Values sgd(Ctx& x, const Values& self, Values grads, Values buffers, const Scala
       Value buffer = g;
       if (!is_first_step) {
         const Value kept = scaled(x, x.convert(buffers[i], c), x.scalar(momentum, c));
-        buffer = x.b.add(kept, scaled(x, g, complement(x, dampening, c)));
+        buffer = x.b.add(kept, scaled(x, g, gain(c)));
       }
       step.write(buffers[i], buffer);
       g = nesterov ? x.b.add(g, scaled(x, buffer, x.scalar(momentum, c))) : buffer;
     }
-    step.write(params[i], x.b.sub(p, scaled(x, g, rate(x, lr, c))));
+    step.write(params[i], x.b.sub(p, scaled(x, g, rate_of(c))));
   }
   return concatenated({params, grads, buffers});
 }
@@ -129,22 +149,26 @@ Values adam(Ctx& x, const Values& self, Values grads, Values exp_avgs, Values ex
   step.check_list(exp_avg_sqs, "exp_avg_sqs");
   step.check_list(state_steps, "state_steps");
   if (amsgrad) step.check_list(max_exp_avg_sqs, "max_exp_avg_sqs");
+  Once rate_of([&](DType t) { return rate(x, lr, t); });
+  Once rest1_of([&](DType t) { return complement(x, beta1, t); });
+  Once rest2_of([&](DType t) { return complement(x, beta2, t); });
+  Once shrink_of([&](DType t) {  // 1 - lr * weight_decay
+    return x.b.sub(x.constant(t, 1), x.b.mul(rate_of(t), x.scalar(weight_decay, t)));
+  });
   Values params = self;
   for (size_t i = 0; i < params.size(); ++i) {
     const DType c = step.compute_type(i);
     check_dtype(x, self[i].dtype(), kFloats, "fused_adam_kernel");
     Value p = step.param(i);
     Value g = step.gradient(grads[i], i);
-    const Value learning_rate = rate(x, lr, c);
     if (!x.is(weight_decay, 0)) {
-      const Value decay = x.scalar(weight_decay, c);
       if (decoupled) {
-        p = scaled(x, p, x.b.sub(x.constant(c, 1), x.b.mul(learning_rate, decay)));
+        p = scaled(x, p, shrink_of(c));
       } else {
-        g = x.b.add(g, scaled(x, p, decay));
+        g = x.b.add(g, scaled(x, p, x.scalar(weight_decay, c)));
       }
     }
-    const Value rest1 = complement(x, beta1, c), rest2 = complement(x, beta2, c);
+    const Value rest1 = rest1_of(c), rest2 = rest2_of(c);
     const Value m = x.convert(exp_avgs[i], c);
     const Value mean = x.b.add(m, scaled(x, x.b.sub(g, m), rest1));
     const Value kept = scaled(x, x.convert(exp_avg_sqs[i], c), x.scalar(beta2, c));
@@ -155,7 +179,7 @@ Values adam(Ctx& x, const Values& self, Values grads, Values exp_avgs, Values ex
       step.write(max_exp_avg_sqs[i], denominator);
     }
     const Value t = one_element(x, state_steps[i], c, "each of state_steps");
-    const Value size = x.b.div(learning_rate, bias_correction(x, rest1, t));
+    const Value size = x.b.div(rate_of(c), bias_correction(x, rest1, t));
     const Value spread = recip(x, sqrt(x, bias_correction(x, rest2, t)));
     const Value d =
         x.b.add(scaled(x, sqrt(x, denominator), spread), x.broadcast(x.scalar(eps, c), p.dims()));
@@ -177,6 +201,7 @@ Values adagrad(Ctx& x, const Values& self, Values grads, Values state_sums,
   step.check_list(grads, "grads");
   step.check_list(state_sums, "state_sums");
   step.check_list(state_steps, "state_steps");
+  Once rate_of([&](DType t) { return rate(x, lr, t); });
   Values params = self;
   for (size_t i = 0; i < params.size(); ++i) {
     const DType c = step.compute_type(i);
@@ -187,7 +212,7 @@ Values adagrad(Ctx& x, const Values& self, Values grads, Values state_sums,
     const Value sum = x.b.add(x.convert(state_sums[i], c), x.b.mul(g, g));
     const Value t = one_element(x, state_steps[i], c, "each of state_steps");
     const Value slowdown = plus(x, x.b.mul(plus(x, t, -1), x.scalar(lr_decay, c)), 1);
-    const Value size = x.b.div(rate(x, lr, c), slowdown);
+    const Value size = x.b.div(rate_of(c), slowdown);
     const Value d = x.b.add(sqrt(x, sum), x.broadcast(x.scalar(eps, c), p.dims()));
     step.write(state_sums[i], sum);
     step.write(params[i], x.b.sub(p, x.b.div(scaled(x, g, size), d)));

@@ -330,8 +330,7 @@ Value multinomial(Context& x, Value self, int64_t n, bool replacement) {
   if (replacement && n > 1) {
     chosen = draw_with_replacement(x, p, n);
   } else {
-    // The largest of p / exponential noise is a draw, the n largest are n draws without
-    // replacement.
+    // The n largest of p / exponential noise are n draws without replacement.
     const Value scores = x.b.div(p, standard_exponential(x, p.dtype(), p.dtype(), p.dims()));
     chosen = n == 1 ? arg_reduce(x, scores, 1, true, true)[1] : x.b.top_k(scores, n)[1];
   }

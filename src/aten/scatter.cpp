@@ -160,8 +160,7 @@ Value gather(Context& x, Value self_arg, int64_t dim_arg, Value index_arg) {
   return x.b.reshape(r, result);
 }
 
-// `update(block, place, source)` gives the new leading block. Without `src`, source is `value`
-// everywhere.
+// `update(block, place, source)` gives the new leading block. Without `src` the source is `value`.
 template <class Update>
 Value scatter(Context& x, Value self_arg, int64_t dim_arg, Value index_arg, const Opt<Value>& src,
               const Opt<Scalar>& value, Update update) {

@@ -24,7 +24,7 @@ struct Program {
   pjrt::Executable executable;
   // The plugin checks byte sizes only: types and shapes are compared before each launch.
   std::vector<const trace::Type*> parameter_types;
-  std::vector<const trace::Type*> output_types;  // of the live outputs
+  std::vector<const trace::Type*> output_types;                     // of the live outputs
   std::shared_ptr<const std::vector<trace::Assertion>> assertions;  // null: none
   int64_t temporary_bytes = 0;
   // The scalar packs of the last launch, kept: a loop with constant numbers uploads nothing.
