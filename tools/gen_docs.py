@@ -55,7 +55,6 @@ REASONS = (
         "quantized tensors: not on this device",
     ),
     (r"_?linalg_eig(vals)?$", "eigenvalues of nonsymmetric matrices: not yet"),
-    (r"linalg_ldl", "LDL factors: not yet"),
 )
 TAKES_ANY = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
