@@ -54,6 +54,29 @@ TEST(builder_leaves_out_no_ops) {
   EXPECT_TRUE(b.pad(square, zero, {1, 0}, {-1, 0}).id != square.id);
 }
 
+TEST(builder_dot_reads_through_transposes) {
+  Fixture s;
+  Builder& b = s.b;
+  const auto operands = [&] { return s.f.entry().body.back().operands; };
+  const auto dot = [&](Value l, Value r, const DotDims& d) {
+    return b.dot_general(l, r, d, Precision::kDefault, DType::kF32);
+  };
+  const Value w = b.parameter({DType::kF32, {4, 3}});
+  const Value y = dot(s.x, b.transpose(w, {1, 0}), {.lhs_contract = {1}, .rhs_contract = {0}});
+  EXPECT_EQ(y.dims(), (Dims{2, 4}));
+  EXPECT_EQ(operands(), (std::vector<int32_t>{s.x.id, w.id}));
+  const Value m = b.parameter({DType::kF32, {5, 2, 3}});
+  const DotDims batched{{0}, {0}, {2}, {1}};
+  EXPECT_EQ(dot(m, b.transpose(m, {0, 2, 1}), batched).dims(), (Dims{5, 2, 2}));
+  EXPECT_EQ(operands(), (std::vector<int32_t>{m.id, m.id}));
+  // The order of the result's dims would change, or the batch would not come first.
+  const Value t = b.transpose(m, {0, 2, 1}), u = b.transpose(m, {1, 0, 2});
+  dot(t, s.x, {.lhs_contract = {1}, .rhs_contract = {1}});
+  EXPECT_EQ(operands(), (std::vector<int32_t>{t.id, s.x.id}));
+  dot(u, u, {{0}, {0}, {2}, {2}});
+  EXPECT_EQ(operands(), (std::vector<int32_t>{u.id, u.id}));
+}
+
 TEST(builder_types) {
   Fixture s;
   const Value y = s.b.compare(Cmp::kLt, s.x, s.x);
