@@ -179,6 +179,12 @@ Value sigmoid(Ctx& x, Value v) {
   return x.b.unary(Op::kLogistic, v);
 }
 
+// As atan2: a CPU plugin's own atan gives 0 for float64 vectors outside [-1, 1].
+Value atan(Ctx& x, Value v) {
+  if (hlo::is_complex(v.dtype())) return x.b.unary(Op::kAtan, v);
+  return x.b.binary(Op::kAtan2, v, x.like(v, 1));
+}
+
 // Some expansions of erf round past 1.
 Value erf(Ctx& x, Value v) {
   return x.b.clamp(x.constant(v.dtype(), -1), x.b.unary(Op::kErf, v), x.constant(v.dtype(), 1));
@@ -200,7 +206,7 @@ constexpr FloatUnary kFloatUnary[] = {
     {"aten::acosh", kAnyClass, "acosh", plain<Op::kAcosh>},
     {"aten::asin", kAnyClass, "asin", plain<Op::kAsin>},
     {"aten::asinh", kAnyClass, "asinh", plain<Op::kAsinh>},
-    {"aten::atan", kAnyClass, "atan", plain<Op::kAtan>},
+    {"aten::atan", kAnyClass, "atan", atan},
     {"aten::atanh", kAnyClass, "atanh", plain<Op::kAtanh>},
     {"aten::cos", kAnyClass, "cos", plain<Op::kCosine>},
     {"aten::cosh", kAnyClass, "cosh", plain<Op::kCosh>},
