@@ -67,7 +67,7 @@ inline Value along(Ctx& x, Value v, const Dims& dims, int64_t dim) {
   return x.b.broadcast_in_dim(v, dims, {dim});
 }
 
-// ---- Sliding windows along one dim (conv.cpp). `out` positions, `stride` apart, of `size`
+// ---- Sliding windows along one dim (sliding.cpp). `out` positions, `stride` apart, of `size`
 // elements, `dilation` apart.
 struct Sliding {
   int64_t size, stride, dilation, out;
@@ -79,7 +79,7 @@ Value to_windows(Ctx& x, Value v, int64_t dim, const Sliding& w);
 // The adjoint: [size, out] at dim, dim + 1 are summed into `length` elements (at least extent).
 Value from_windows(Ctx& x, Value v, int64_t dim, const Sliding& w, int64_t length);
 
-// ---- Irregular runs along one dim (pool.cpp): run r takes the elements [start, start + count),
+// ---- Irregular runs along one dim (sliding.cpp): run r takes the elements [start, start + count),
 // laid out as index[k * runs + r], of which real[...] = 0 are fillers.
 struct Runs {
   int64_t size = 0;  // longest run
@@ -91,10 +91,24 @@ Value gather_runs(Ctx& x, Value v, int64_t dim, const Runs& r);
 // dims[dim] becomes [runs]. Empty runs give 0.
 Value sum_runs(Ctx& x, Value v, int64_t dim, const Runs& r);
 
+// Spatial sizes as "H: 2, W: 3" for messages.
+inline std::string named_sizes(const Dims& d) {
+  const char* names = d.size() == 1 ? "W" : d.size() == 2 ? "HW" : "DHW";
+  std::string s;
+  for (size_t j = 0; j < d.size(); ++j) s += cat(j ? ", " : "", names[j], ": ", d[j]);
+  return s;
+}
+
 // [s0, s1, ...] without the batch: sizes as "2x3" for messages.
 inline std::string by(const Dims& d) { return join(d, "x"); }
 
 // "expected ... to have the same dtype" names types as C++ does.
 std::string_view cpp_type_name(DType t);
+
+// Parts of register_conv, register_pool and register_resample.
+void register_sliding(ops::Registry& r);
+void register_adaptive_pool(ops::Registry& r);
+void register_edge_pad(ops::Registry& r);
+void register_grid_sampler(ops::Registry& r);
 
 }  // namespace tpu::aten
