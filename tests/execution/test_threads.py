@@ -149,7 +149,7 @@ def test_two_devices():
     lines = out.splitlines()
     assert lines[0] == "2" and lines[1] == "[]"
     assert "tpu:0 and tpu:1" in lines[2] or "tpu:1 and tpu:0" in lines[2]
-    assert lines[3:] == ["True False", "[2.0, 2.0]", "[5.0, 5.0]"]
+    assert lines[3:] == ["True False", "[2.0, 2.0] [5.0, 5.0]"]
 
 
 # Counts in a thread of pure Python while the main thread does something slow in C++.
@@ -241,7 +241,8 @@ def test_a_thread_that_compiles_does_not_stop_one_that_computes_on_the_host():
 
 
 def test_ctrl_c_in_a_loop_of_each_mode():
-    out = run_python("""
+    out = run_python(
+        """
         import os, signal, threading, time, torch
         for mode in torch.tpu.EagerMode:
             with torch.tpu.set_eager_mode(mode):
@@ -256,7 +257,9 @@ def test_ctrl_c_in_a_loop_of_each_mode():
                 except KeyboardInterrupt:
                     y = torch.full((2,), 3.0).to("tpu")
                     print("interrupted", (y + 1).tolist(), x.isfinite().all().item())
-    """)
+        """,
+        TORCH_TPU_FLUSH_OPS="50",
+    )
     assert out == "interrupted [4.0, 4.0] True\n" * 3
 
 

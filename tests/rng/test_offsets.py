@@ -149,7 +149,7 @@ def test_a_generator_of_its_own_leaves_the_default_alone(mode):
 def test_generators_of_other_devices_are_refused():
     with pytest.raises(RuntimeError, match="generator"):
         torch.rand(3, device="tpu", generator=torch.Generator())
-    with pytest.raises(RuntimeError, match="generator"):
+    with pytest.raises(RuntimeError, match="device"):
         torch.rand(3, generator=torch.Generator("tpu"))
 
 
@@ -176,14 +176,28 @@ def test_the_same_numbers_in_another_process():
     assert run_python(code) == f"{here}\n"
 
 
-def test_a_failed_call_takes_nothing_from_the_state(mode):
+def test_a_call_that_is_refused_takes_nothing_from_the_state(mode):
     torch.manual_seed(0)
     before = state()
     for bad in (
-        lambda: torch.empty(3, device="tpu").uniform_(2, 1),
-        lambda: torch.empty(3, device="tpu").exponential_(-1),
         lambda: torch.multinomial(torch.ones(3, device="tpu"), 4),
+        lambda: torch.randint(5, 5, (3,), device="tpu"),
+        lambda: torch.normal(torch.zeros(3, device="tpu"), torch.ones(4, device="tpu")),
+        lambda: F.dropout(torch.ones(3, device="tpu"), 1.5),
     ):
-        with pytest.raises(RuntimeError):
+        with pytest.raises((RuntimeError, ValueError)):
             bad()
     assert state() == before
+
+
+@pytest.mark.parametrize("name", ["uniform_", "exponential_", "normal_", "geometric_", "cauchy_"])
+def test_bad_parameters_are_told_at_the_next_wait(name, mode):
+    # Numbers are operands: their ranges are checked where the program runs.
+    bad = (2.0, 1.0) if name == "uniform_" else (0.0, -1.0)
+    bad = bad if name in ("uniform_", "normal_", "cauchy_") else (-1.0,)
+    with pytest.raises(RuntimeError):
+        getattr(torch.empty(3), name)(*bad)
+    with pytest.raises(RuntimeError):
+        getattr(torch.empty(3, device="tpu"), name)(*bad)
+        torch.tpu.synchronize()
+    exact(torch.ones(2, device="tpu") + 1, torch.full((2,), 2.0))
