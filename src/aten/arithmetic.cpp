@@ -446,7 +446,11 @@ Value power(Ctx& x, Value base, Value exponent, DType t) {
   const auto [p, q] = x.broadcast_all(hlo::compute_type(t), base, exponent);
   if (hlo::is_integer(t)) return integer_power(x, p, q);
   Value r = x.b.binary(Op::kPower, p, q);
-  if (!hlo::is_complex(t)) {  // 1 to the power of NaN and anything to the power of 0 are 1
+  if (hlo::is_complex(t)) {  // 0 to a power above 0 is 0, where the logarithm's way gives NaN
+    const Value zero = zero_like(x, p);
+    const Value vanishes = x.b.logical_and(is_zero(x, p), gt(x, x.b.real(q), 0));
+    r = x.select(vanishes, zero, r);
+  } else {  // 1 to the power of NaN and anything to the power of 0 are 1
     const Value one = x.like(p, 1);
     r = x.select(x.b.logical_or(x.b.compare(Cmp::kEq, p, one), is_zero(x, q)), one, r);
   }

@@ -79,6 +79,7 @@ void register_compare(Registry& r) {
   }
   for (const Logical& k : kLogicals) {
     r.op(k.name, [k](Ctx& x, Value self, Value other) {
+       x.promote(self, other);  // types without a common one are refused
        const auto [p, q] = x.broadcast_all(DType::kBool, self, other);
        return x.b.binary(k.op, p, q);
      }).elementwise();

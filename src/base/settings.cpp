@@ -33,7 +33,9 @@ constexpr Setting kTable[] = {
     {"launch_blocking", "TORCH_TPU_LAUNCH_BLOCKING", kBool, "0", "",
      "debug eager: every op runs and is waited for before the next; wins over defer_and_fuse"},
     {"debug_checks", "TORCH_TPU_ENABLE_DEBUG_CHECKS", kBool, "0", "",
-     "checks that read data, such as index bounds; on in debug eager"},
+     "strict eager: wait for the checks of data, such as index bounds, after each op that has "
+     "some; "
+     "debug eager always does"},
     {"donation", "TORCH_TPU_DONATION", kBool, "1", "",
      "let programs reuse the memory of inputs that nothing else holds"},
     {"cpu_fallback", "TORCH_TPU_FALLBACK", kEnum, "warn", "warn|error|quiet",
@@ -41,8 +43,8 @@ constexpr Setting kTable[] = {
     {"flush_ops", "TORCH_TPU_FLUSH_OPS", kInt, "0", "",
      "fused eager: recorded ops that force a run; 0 takes the built-in threshold"},
     // Compiling and caching.
-    {"compile_tier", "TORCH_TPU_COMPILE_TIER", kEnum, "auto", "auto|fast|full",
-     "CPU plugin: compile fast and again fully when hot (auto), or always one way"},
+    {"compile_tier", "TORCH_TPU_COMPILE_TIER", kEnum, "full", "fast|full",
+     "CPU plugin: compile quickly to slower programs (fast), or fully"},
     {"memory_cache", "TORCH_TPU_MEMORY_CACHE", kInt, "0", "",
      "executables kept in memory; 0 takes the built-in bound"},
     {"disk_cache", "TORCH_TPU_DISK_CACHE", kBool, "1", "",
@@ -56,8 +58,6 @@ constexpr Setting kTable[] = {
      "least severe messages that are written"},
     {"dump_dir", "TORCH_TPU_DUMP_DIR", kString, "", "",
      "folder that receives the text of every compiled program"},
-    {"profiler_dir", "TORCH_TPU_PROFILER_OUTPUT_DIR", kString, "", "",
-     "folder for profiles when a program does not name one"},
 };
 
 struct Parsed {
@@ -193,6 +193,11 @@ void Settings::reset(std::string_view name) {
   const std::lock_guard lock(mutex_);
   values_[i] = {};
   generation_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Settings::check() {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < table_.size(); ++i) value(i);
 }
 
 std::string Settings::text(std::string_view name) {

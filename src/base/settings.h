@@ -45,6 +45,8 @@ class Settings {
   // Beats the environment until `reset`. Throws when the row does not admit the text.
   void set(std::string_view name, std::string_view text);
   void reset(std::string_view name);
+  // Throws for the first variable of the environment that its row does not admit.
+  void check();
   // The text in force, whatever the type.
   std::string text(std::string_view name);
 

@@ -301,11 +301,11 @@ void write_value(const at::TensorBase& t, ValuePtr v) {
   const int64_t offset = element_offset(t, p, dtype);
   if (offset == 0 && n * static_cast<int64_t>(hlo::size_bytes(dtype)) == s.size_bytes) {
     if (t.is_contiguous()) {
-      s.value = std::move(v);
+      d.window.overwrite(s, std::move(v));
       return;
     }
     if (const Dims order = dense_order(t); !order.empty()) {
-      s.value = permuted(d, v, order);
+      d.window.overwrite(s, permuted(d, v, order));
       return;
     }
   }
@@ -313,7 +313,7 @@ void write_value(const at::TensorBase& t, ValuePtr v) {
   if (base->state == trace::Value::State::kFailed) throw Error(*base->failure);
   const ViewKey k = view_key(t, dtype, offset, base, &v);
   const ValuePtr inputs[] = {base, std::move(v)};
-  s.value = record(d, k.key, inputs, {k.starts.data(), k.starts.size()});
+  d.window.overwrite(s, record(d, k.key, inputs, {k.starts.data(), k.starts.size()}));
 }
 
 void check_overlap(const at::TensorBase& dst) {

@@ -88,6 +88,7 @@ DType Context::Promotion::result(DType default_dtype) const {
                 "convert to float32 or complex64 first");
       return hlo::complex_type(*higher);
     }
+    if (hlo::is_complex(*lower)) return lower;
     if (hlo::is_bool(*higher) || !hlo::is_integral(*lower)) return promote_types(*higher, *lower);
     return higher;
   };

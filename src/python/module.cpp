@@ -220,7 +220,12 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
   Runtime& r = Runtime::get();
   runtime::Device& d = r.device(tensors[0].device().index());
   std::vector<trace::ValuePtr> held;
-  for (const at::Tensor& t : tensors) held.push_back(bridge::read_value(t));
+  bool waits = false;
+  for (const at::Tensor& t : tensors) {
+    held.push_back(bridge::read_value(t));
+    waits |= held.back()->state == trace::Value::State::kPending;
+  }
+  TPU_CHECK(waits, "nothing that these tensors need is deferred; lower works in fused mode");
   const auto live = d.window.live_outputs();
   const std::vector<bool> donated(d.window.parameters().size());
   const trace::Lowered lowered = trace::lower(d.window, live, donated, r.on_cpu_plugin());

@@ -131,6 +131,7 @@ Runtime& Runtime::get() {
 Runtime::Runtime() { start(); }
 
 void Runtime::start() {
+  settings().check();
   plugin_ = find_plugin();
   auto api = pjrt::Api::load(plugin_.path);
   pjrt::NamedValues options;
@@ -156,6 +157,7 @@ void Runtime::start() {
   instances_.set_cpu_plugin(on_cpu_);
   programs_ = std::make_unique<ProgramCache>(*client_);
   donation_ = settings().get_bool("donation");
+  debug_checks_ = settings().get_bool("debug_checks");
   const int64_t nodes = settings().get_int("flush_ops");
   max_nodes_ = nodes > 0 ? static_cast<size_t>(nodes) : kDefaultMaxNodes;
   int32_t index = 0;
@@ -181,7 +183,10 @@ void Runtime::after_record(Device& d) {
     case Mode::kFused:
       if (d.window.nodes().size() >= max_nodes_) flush(d, FlushReason::kSize);
       break;
-    case Mode::kStrict: flush(d, FlushReason::kStrict); break;
+    case Mode::kStrict:
+      flush(d, FlushReason::kStrict);
+      if (debug_checks_) check_assertions(d);
+      break;
     case Mode::kDebug:
       flush(d, FlushReason::kStrict);
       for (const auto& e : d.launches.pending()) e->await();
@@ -201,12 +206,19 @@ void Runtime::flush(Device& d, FlushReason why) {
     trace::Window& w;
     ~Clear() { w.clear(); }
   } clear{w};
+  std::vector<bool> consumed(w.parameters().size());
   try {
     try {
-      std::vector<bool> donated =
+      const std::vector<bool> donated =
           donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
       const auto p = program(d, live, donated);
-      if (p) execute(d, *p, live, donated);
+      if (p) {
+        check_memory(d, *p, donated);
+        w.release_overwritten();
+        upload_packs(d, *p);
+        consumed = donated;
+        execute(d, *p, live, donated);
+      }
     } catch (const std::bad_alloc&) {
       TPU_THROW(ErrorKind::kMemory, "the host is out of memory");
     }
@@ -227,6 +239,7 @@ void Runtime::flush(Device& d, FlushReason why) {
       v->state = trace::Value::State::kFailed;
       v->failure = failure;
     }
+    w.restore(consumed);
     throw Error(*failure);
   }
 }
@@ -258,6 +271,7 @@ void Runtime::upload_packs(Device& d, Program& p) {
   auto up = [&](const auto& v, pjrt::ElementType t) {
     if (v.empty()) return;
     const auto n = static_cast<int64_t>(v.size());
+    counters().bytes_h2d += n * static_cast<int64_t>(sizeof v[0]);
     p.pack_buffers.push_back(client_
                                  ->buffer_from_host({v.data(), t, std::span(&n, 1)},
                                                     pjrt::HostSemantics::kCopyDuringCall,
@@ -273,7 +287,7 @@ void Runtime::upload_packs(Device& d, Program& p) {
 }
 
 void Runtime::check_memory(Device& d, const Program& p, const std::vector<bool>& donated) {
-  int64_t need = p.temporary_bytes;
+  int64_t need = p.temporary_bytes - d.window.overwritten_bytes();
   for (const trace::Type* t : p.output_types) need += t->size_bytes();
   for (size_t i = 0; i < donated.size(); ++i) {
     if (donated[i]) need -= d.window.parameters()[i]->type->size_bytes();
@@ -315,8 +329,6 @@ void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
               " is ", hlo::to_string(*w.parameters()[i]->type), ", the program takes ",
               hlo::to_string(*p.parameter_types[i]));
   }
-  check_memory(d, p, donated);
-  upload_packs(d, p);
   std::vector<PJRT_Buffer*> args;
   args.reserve(w.parameters().size() + 4);
   for (const trace::ValuePtr& v : w.parameters()) args.push_back(buffer_of(*v).buffer.handle());

@@ -124,6 +124,7 @@ class Runtime {
   trace::InstanceTable instances_;
   std::vector<std::unique_ptr<Device>> devices_;
   bool donation_ = true;
+  bool debug_checks_ = false;
   size_t max_nodes_ = 0;
 };
 

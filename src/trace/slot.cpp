@@ -14,6 +14,7 @@ struct Table {
   std::vector<uint32_t> free;
   size_t next_free = 0;
   int64_t live = 0;
+  uint64_t made = 0;
 };
 
 Table& table() {
@@ -48,6 +49,7 @@ Slot* new_slot(int64_t size_bytes, int32_t device) {
     s->number = static_cast<uint32_t>(t.slots.size());
     t.slots.push_back(s);
   }
+  s->serial = ++t.made;
   ++t.live;
   return s;
 }
@@ -71,6 +73,13 @@ Place find_slot(const void* address) {
   std::lock_guard lock(t.mutex);
   Slot* s = number < t.slots.size() ? t.slots[number] : nullptr;
   return {s, static_cast<int64_t>(a & ((uint64_t{1} << kOffsetBits) - 1))};
+}
+
+Slot* find_slot(uint32_t number, uint64_t serial) {
+  Table& t = table();
+  std::lock_guard lock(t.mutex);
+  Slot* s = number < t.slots.size() ? t.slots[number] : nullptr;
+  return s && s->serial == serial ? s : nullptr;
 }
 
 int64_t live_slots() {

@@ -17,6 +17,7 @@ struct Slot {
   int64_t size_bytes = 0;
   int32_t device = 0;
   uint32_t number = 0;
+  uint64_t serial = 0;  // of this slot alone: numbers are used again
 };
 
 inline constexpr int kOffsetBits = 38;
@@ -38,6 +39,9 @@ struct Place {
 };
 // Null slot when the address is none of ours or its slot is gone.
 Place find_slot(const void* address);
+
+// Null when that slot is gone.
+Slot* find_slot(uint32_t number, uint64_t serial);
 
 // Number of live slots.
 int64_t live_slots();

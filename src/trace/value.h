@@ -60,8 +60,9 @@ class ValuePtr {
   Value& operator*() const { return *v_; }
   explicit operator bool() const { return v_ != nullptr; }
   bool operator==(const ValuePtr&) const = default;
+  int32_t refs() const { return v_->refs.load(std::memory_order_acquire); }
   // Nobody else holds it. Stable under the recorder's lock when the caller is the window.
-  bool sole_owner() const { return v_->refs.load(std::memory_order_acquire) == 1; }
+  bool sole_owner() const { return refs() == 1; }
 
  private:
   void retain() {

@@ -97,7 +97,11 @@ std::vector<int32_t> Window::live_outputs() const {
 
 std::vector<bool> Window::donatable() const {
   std::vector<bool> d(parameters_.size());
-  for (size_t i = 0; i < d.size(); ++i) d[i] = parameters_[i].sole_owner();
+  std::vector<int32_t> own(d.size(), 1);
+  for (const Overwritten& o : overwritten_) {
+    if (o.value->epoch == epoch_) ++own[static_cast<size_t>(o.value->index)];
+  }
+  for (size_t i = 0; i < d.size(); ++i) d[i] = parameters_[i].refs() == own[i];
   return d;
 }
 
@@ -117,7 +121,36 @@ std::string Window::key(std::span<const int32_t> live, const std::vector<bool>& 
   return k;
 }
 
+void Window::overwrite(Slot& s, ValuePtr v) {
+  const bool mine = v->epoch == epoch_ && v->state == Value::State::kPending;
+  if (mine && s.value && s.value->state == Value::State::kReady)
+    overwritten_.push_back({s.number, s.serial, std::move(s.value)});
+  s.value = std::move(v);
+}
+
+void Window::restore(const std::vector<bool>& consumed) {
+  for (Overwritten& o : overwritten_) {
+    Slot* s = find_slot(o.slot, o.serial);
+    if (!s || !s->value || s->value->state != Value::State::kFailed) continue;
+    if (o.value->epoch == epoch_ && consumed[static_cast<size_t>(o.value->index)]) continue;
+    s->value = std::move(o.value);
+  }
+}
+
+int64_t Window::overwritten_bytes() const {
+  int64_t n = 0;
+  for (const Overwritten& o : overwritten_) {
+    if (only_kept(o)) n += o.value->type->size_bytes();
+  }
+  return n;
+}
+
+void Window::release_overwritten() {
+  std::erase_if(overwritten_, [&](const Overwritten& o) { return only_kept(o); });
+}
+
 void Window::clear() {
+  overwritten_.clear();
   nodes_.clear();
   inputs_.clear();
   outputs_.clear();

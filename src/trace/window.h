@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trace/instance.h"
+#include "trace/slot.h"
 #include "trace/value.h"
 
 namespace tpu::trace {
@@ -65,6 +66,17 @@ class Window {
               std::span<const ops::Number> numbers, RandomState random, Location location,
               ValuePtr* outputs);
 
+  // Gives a slot a new value. The one it had before this window is kept until the window has run,
+  // so that a failure leaves tensors that were written in place as they were.
+  void overwrite(Slot& s, ValuePtr v);
+  // After a failure, before `clear`: slots that hold a failed value get back what they had.
+  // `consumed` tells the parameters whose memory is gone.
+  void restore(const std::vector<bool>& consumed);
+  // Bytes that only `overwrite` keeps alive, and their release: what the program need not coexist
+  // with.
+  int64_t overwritten_bytes() const;
+  void release_overwritten();
+
   int32_t device() const { return device_; }
   bool empty() const { return nodes_.empty(); }
   const std::vector<Node>& nodes() const { return nodes_; }
@@ -77,7 +89,8 @@ class Window {
 
   // Decided at a flush, in this order.
   std::vector<int32_t> live_outputs() const;
-  // Parameters whose Value only this window holds. Meaningful after the outputs' liveness is known.
+  // Parameters whose Value only this window holds (and nobody since it was overwritten). Meaningful
+  // after the outputs' liveness is known.
   std::vector<bool> donatable() const;
   std::string key(std::span<const int32_t> live, const std::vector<bool>& donated) const;
 
@@ -96,6 +109,15 @@ class Window {
   std::vector<ValuePtr> parameters_;
   Packs packs_;
   std::vector<uint32_t> stream_;
+  struct Overwritten {
+    uint32_t slot;
+    uint64_t serial;
+    ValuePtr value;
+  };
+  bool only_kept(const Overwritten& o) const {
+    return o.value.sole_owner() && o.value->epoch != epoch_;
+  }
+  std::vector<Overwritten> overwritten_;
   int64_t output_bytes_ = 0;
 };
 

@@ -173,5 +173,50 @@ TEST(a_refused_call_leaves_the_window_as_it_was) {
   EXPECT_EQ(w.inputs().size(), 2u);
 }
 
+TEST(an_overwritten_value_comes_back_after_a_failure) {
+  Window w(0);
+  Slot *one = new_slot(16, 0), *two = new_slot(16, 0), *gone = new_slot(16, 0);
+  const ValuePtr kept = ready();
+  Pending* first = nullptr;
+  {
+    const ValuePtr a = ready(), b = ready();
+    one->value = a, two->value = b, gone->value = ready();
+    first = a.get();
+    w.overwrite(*one, add(w, a, kept));           // reads what it replaces
+    w.overwrite(*one, add(w, one->value, kept));  // of this window: nothing to keep
+    w.overwrite(*two, add(w, kept, kept));        // reads something else
+    w.overwrite(*gone, add(w, gone->value, one->value));
+  }
+  EXPECT_TRUE(w.donatable() == (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(w.overwritten_bytes(), 16);
+  delete_slot(gone);
+  Slot* another = new_slot(16, 0);
+  for (Slot* s : {one, two}) s->value->state = Pending::State::kFailed;
+  w.restore({false, false, false});
+  EXPECT_TRUE(one->value.get() == first);
+  EXPECT_TRUE(two->value->state == Pending::State::kReady);
+  EXPECT_TRUE(!another->value);
+  for (Slot* s : {one, two, another}) delete_slot(s);
+  w.clear();
+}
+
+TEST(what_a_launch_consumed_does_not_come_back) {
+  Window w(0);
+  Slot *one = new_slot(16, 0), *two = new_slot(16, 0);
+  const ValuePtr kept = ready();
+  one->value = ready(), two->value = ready();
+  w.overwrite(*one, add(w, one->value, kept));
+  w.overwrite(*two, add(w, kept, kept));
+  w.release_overwritten();
+  EXPECT_EQ(w.overwritten_bytes(), 0);
+  for (Slot* s : {one, two}) s->value->state = Pending::State::kFailed;
+  w.restore({true, false});
+  for (Slot* s : {one, two}) {
+    EXPECT_TRUE(s->value->state == Pending::State::kFailed);
+    delete_slot(s);
+  }
+  w.clear();
+}
+
 }  // namespace
 }  // namespace tpu::trace

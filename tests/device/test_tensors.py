@@ -302,8 +302,11 @@ def test_pinned_loader():
 # -- serialization ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("location", ["cpu", torch.device("cpu"), lambda s, tag: s,
-                                      {"tpu:0": "cpu"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "location",
+    ["cpu", torch.device("cpu"), lambda s, tag: s, {"tpu:0": "cpu"}],
+    ids=["name", "device", "function", "map"],
+)
 def test_load_to_the_cpu(location):
     x = {"w": torch.tensor([[1.0, 2]], device="tpu", dtype=torch.bfloat16)}
     back = reload(x, map_location=location)["w"]

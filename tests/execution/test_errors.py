@@ -348,3 +348,38 @@ def test_a_cache_folder_that_cannot_be_written(tmp_path):
     )
     assert done.stdout == "[2.0, 2.0]\n" and done.returncode == 0
     assert done.stderr.count("disk cache is off") == 1
+
+
+# ---- A failed op that writes in place leaves what was there.
+
+KEEPS = """
+    import torch
+    mode = torch.tpu.EagerMode[{mode!r}]
+    n = 1 << 22
+    with torch.tpu.set_eager_mode(mode):
+        x, kept = torch.arange(n).float().to("tpu"), torch.ones(8, device="tpu")
+        view = x.view(2, -1)
+        torch.tpu.synchronize()
+        for write in (
+            lambda: x.add_(x.repeat(8).view(8, -1).cumsum(0).flip(0)[3]),
+            lambda: view[1].copy_(x.repeat(16).view(16, -1).sort(0).values[7, : n // 2]),
+            lambda: torch.mul(x.repeat(16).sort().values[:n], 2, out=x),
+        ):
+            try:
+                kept.add_(1)
+                write()
+                torch.tpu.synchronize()
+                print("no error")
+            except torch.OutOfMemoryError:
+                pass
+            assert torch.equal(x.cpu(), torch.arange(n).float()), x
+            assert kept.tolist() in ([1.0] * 8, [2.0] * 8, [3.0] * 8, [4.0] * 8), kept
+        x.add_(1)
+        print(x[-1].item(), view[0, 0].item())
+"""
+
+
+@pytest.mark.parametrize("name", [m.name for m in EagerMode])
+def test_a_failed_write_leaves_the_old_value(name):
+    out = run_python(KEEPS.format(mode=name), TORCH_TPU_MEMORY_LIMIT="80M")
+    assert out == f"{float(1 << 22)} 1.0\n"

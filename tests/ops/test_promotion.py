@@ -63,6 +63,14 @@ def outcome(f, *args):
             return e
 
 
+def settled(result):
+    """The result once its values are known: checks of data are told at the next wait."""
+    if isinstance(result, torch.Tensor):
+        e = outcome(result.cpu)
+        return e if isinstance(e, Exception) else result
+    return result
+
+
 def lacks_kernel(e):
     return isinstance(e, NotImplementedError) or "not implemented for" in str(e)
 
@@ -89,11 +97,23 @@ def test_the_common_type_of_every_pair(default):
             for a, b in PAIRS:
                 x, y = (make(*o, "cpu") for o in (a, b))
                 u, v = (make(*o, "tpu") for o in (a, b))
-                want = torch.result_type(x, y)
+                want = outcome(torch.result_type, x, y)
+                if isinstance(
+                    want, Exception
+                ):  # uint16, uint32 and uint64 promote with floats only
+                    assert isinstance(outcome(torch.result_type, u, v), type(want)), (a, b)
+                    assert isinstance(outcome(torch.add, u, v), type(want)), (a, b)
+                    continue
                 assert torch.result_type(u, v) == want, (a, b)
                 got = outcome(torch.add, u, v)
-                assert got.dtype == want, (a, b, got.dtype, want)
-                assert got.device.type == "tpu" and got.shape == torch.add(x, y).shape
+                if want == torch.complex32:  # StableHLO has no such type
+                    assert isinstance(got, NotImplementedError), (a, b)
+                    continue
+                assert got.dtype == want, (a, b, got, want)
+                assert got.device.type == "tpu"
+                assert got.shape == torch.broadcast_shapes(
+                    *(getattr(t, "shape", ()) for t in (x, y))
+                )
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -104,6 +124,11 @@ def expected(name, x, y):
     return None if isinstance(want, Exception) and lacks_kernel(want) else want
 
 
+def meets_in_complex32(x, y):
+    """Half with a complex number: StableHLO has no type for it, and tpu says so."""
+    return outcome(torch.result_type, x, y) == torch.complex32
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_result_types_of_ops(name):
     with set_eager_mode(EagerMode.DEFER_AND_FUSE):
@@ -111,13 +136,16 @@ def test_result_types_of_ops(name):
         for a, b in PAIRS:
             if name in ("maximum", "atan2") and "number" in (a[0], b[0]):
                 continue
-            want = expected(name, *(make(*o, "cpu") for o in (a, b)))
+            x, y = (make(*o, "cpu") for o in (a, b))
+            want = expected(name, x, y)
             got = outcome(OPS[name], *(make(*o, "tpu") for o in (a, b)))
             if want is None:
                 continue
             told += 1
             if isinstance(want, Exception):
-                assert type(got) is type(want), (a, b, got, want)
+                assert isinstance(settled(got), type(want)), (a, b, got, want)
+            elif meets_in_complex32(x, y) and name != "logical_and":
+                assert isinstance(got, NotImplementedError), (a, b, got)
             else:
                 assert not isinstance(got, Exception), (a, b, got)
                 assert got.dtype == want.dtype and got.shape == want.shape, (
@@ -139,7 +167,7 @@ def test_values_of_every_pair(left):
             u, v = make(kind, left, "tpu"), make(other, right, "tpu")
             for args, mine in (((x, y), (u, v)), ((y, x), (v, u))):
                 want = expected(name, *args)
-                if want is None or isinstance(want, Exception):
+                if want is None or isinstance(want, Exception) or meets_in_complex32(*args):
                     continue
                 made.append((name, args, want, OPS[name](*mine)))
         copies = [m[3].reshape(-1).to(torch.complex128) for m in made]
@@ -179,7 +207,7 @@ def test_in_place_results_keep_their_type_or_are_refused(name):
                 if isinstance(want, Exception) and lacks_kernel(want):
                     continue
                 if isinstance(want, Exception):
-                    assert type(got) is type(want), (left, kind, right, got, want)
+                    assert isinstance(settled(got), type(want)), (left, kind, right, got, want)
                 else:
                     assert got is u and got.dtype == left, (left, kind, right, got)
 
