@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/settings.h"
 #include "base/strings.h"
 #include "trace/lower.h"
@@ -200,48 +201,100 @@ void Runtime::flush(Device& d, FlushReason why) {
   if (w.empty()) return;
   ++counters().flushes[static_cast<size_t>(why)];
   counters().nodes += static_cast<int64_t>(w.nodes().size());
-  const std::vector<int32_t> live = w.live_outputs();
-  // Forgets the window whatever happens; values that were not made carry the error.
-  struct Clear {
-    trace::Window& w;
-    ~Clear() { w.clear(); }
-  } clear{w};
-  std::vector<bool> consumed(w.parameters().size());
-  try {
-    try {
-      const std::vector<bool> donated =
-          donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
-      const auto p = program(d, live, donated);
-      if (p) {
-        check_memory(d, *p, donated);
-        w.release_overwritten();
-        upload_packs(d, *p);
-        consumed = donated;
-        execute(d, *p, live, donated);
-      }
-    } catch (const std::bad_alloc&) {
-      TPU_THROW(ErrorKind::kMemory, "the host is out of memory");
-    }
-  } catch (const Error& e) {
-    const auto& nodes = w.nodes();
-    std::string text = e.text;
-    if (nodes.size() > 1) {
-      text = cat(text, "\n  in ", nodes.size(), " deferred ops, run because of: ", to_string(why),
-                 current_line(), "\n  first: ", describe(nodes.front()),
-                 "\n  last: ", describe(nodes.back()));
-    } else {
-      text = cat(text, "\n  in ", describe(nodes.front()));
-    }
-    if (e.kind == ErrorKind::kMemory) ++d.memory.ooms;
-    auto failure = std::make_shared<const Error>(e.kind, std::move(text));
-    for (const trace::ValuePtr& v : w.outputs()) {
-      if (!v || v->state != trace::Value::State::kPending) continue;
-      v->state = trace::Value::State::kFailed;
-      v->failure = failure;
-    }
-    w.restore(consumed);
-    throw Error(*failure);
+  std::vector<const trace::Value*> consumed;
+  std::optional<Error> e = run(d, consumed);
+  trace::Recording r = w.take();
+  if (!e) return;
+  const size_t n = r.nodes.size();
+  ErrorPtr failure;
+  if (n == 1) {
+    failure = fail(r.outputs, e->kind, cat(e->text, "\n  in ", describe(r.nodes[0])));
+  } else {
+    const std::string forced =
+        cat(n, " deferred ops, run because of: ", to_string(why), current_line());
+    failure = consumed.empty()
+                  ? run_one_by_one(d, r, *e, forced)
+                  : fail(r.outputs, e->kind,
+                         cat(e->text, "\n  in ", forced, "\n  first: ", describe(r.nodes.front()),
+                             "\n  last: ", describe(r.nodes.back())));
   }
+  if (!failure) return;
+  r.restore(consumed);
+  if (failure->kind == ErrorKind::kMemory) ++d.memory.ooms;
+  throw Error(*failure);
+}
+
+// The values that the launch took in `consumed` are gone, whether it succeeds or not.
+std::optional<Error> Runtime::run(Device& d, std::vector<const trace::Value*>& consumed) {
+  trace::Window& w = d.window;
+  try {
+    const std::vector<int32_t> live = w.live_outputs();
+    const std::vector<bool> donated =
+        donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
+    const auto p = program(d, live, donated);
+    if (!p) return std::nullopt;
+    check_memory(d, *p, donated);
+    w.release_overwritten();
+    upload_packs(d, *p);
+    for (size_t i = 0; i < donated.size(); ++i) {
+      if (donated[i]) consumed.push_back(w.parameters()[i].get());
+    }
+    execute(d, *p, live, donated);
+    return std::nullopt;
+  } catch (const Error& e) {
+    return e;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kMemory, "the host is out of memory");
+  }
+}
+
+// Only what fails alone fails, and the error names it. Null when nothing does.
+Runtime::ErrorPtr Runtime::run_one_by_one(Device& d, trace::Recording& r, const Error& together,
+                                          const std::string& forced) {
+  trace::Window& w = d.window;
+  ErrorPtr first;
+  for (size_t i = 0; i < r.nodes.size(); ++i) {
+    const auto [in, in_end] = r.inputs_of(i);
+    const auto [out, out_end] = r.outputs_of(i);
+    const std::span outputs = std::span(r.outputs).subspan(out, out_end - out);
+    ErrorPtr failure;
+    for (size_t k = in; k < in_end && !failure; ++k) failure = r.value(r.inputs[k])->failure;
+    if (failure) {
+      mark_failed(outputs, failure);
+    } else {
+      w.append(r, i);
+      r.release_after(i);
+      std::vector<const trace::Value*> consumed;
+      if (const std::optional<Error> e = run(d, consumed)) {
+        failure = fail(w.outputs(), e->kind,
+                       cat(e->text, "\n  in ", describe(r.nodes[i]), "\n  one of ", forced));
+        if (!first) first = failure;
+      }
+      w.clear();
+    }
+    r.release_after(i);
+  }
+  if (!first) {
+    TPU_LOG(LogLevel::kWarning,
+            "these ops could not run as one program and ran one by one: ", forced, "; ",
+            together.text);
+  }
+  return first;
+}
+
+void Runtime::mark_failed(std::span<const trace::ValuePtr> values, const ErrorPtr& failure) {
+  for (const trace::ValuePtr& v : values) {
+    if (!v || v->state != trace::Value::State::kPending) continue;
+    v->state = trace::Value::State::kFailed;
+    v->failure = failure;
+  }
+}
+
+Runtime::ErrorPtr Runtime::fail(std::span<const trace::ValuePtr> values, ErrorKind kind,
+                                std::string text) {
+  auto failure = std::make_shared<const Error>(kind, std::move(text));
+  mark_failed(values, failure);
+  return failure;
 }
 
 std::shared_ptr<Program> Runtime::program(Device& d, const std::vector<int32_t>& live,

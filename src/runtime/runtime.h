@@ -74,8 +74,9 @@ class Runtime {
   Mode mode() const;
 
   // ---- Under the lock.
-  // Compiles and launches what is recorded; pending values become ready or failed. Throws the
-  // failure, with what forced the flush.
+  // Compiles and launches what is recorded; pending values become ready or failed. Ops that fail
+  // together are run one by one, so that only those fail which must. Throws the first failure, with
+  // what forced the flush.
   void flush(Device& d, FlushReason why);
   // After each recorded call of a kernel: strict modes flush, fused mode when the window is full.
   void after_record(Device& d);
@@ -103,8 +104,14 @@ class Runtime {
   void shutdown();
 
  private:
+  using ErrorPtr = std::shared_ptr<const Error>;
   Runtime();
   void start();
+  std::optional<Error> run(Device& d, std::vector<const trace::Value*>& consumed);
+  ErrorPtr run_one_by_one(Device& d, trace::Recording& r, const Error& together,
+                          const std::string& forced);
+  static void mark_failed(std::span<const trace::ValuePtr> values, const ErrorPtr& failure);
+  static ErrorPtr fail(std::span<const trace::ValuePtr> values, ErrorKind kind, std::string text);
   std::shared_ptr<Program> program(Device& d, const std::vector<int32_t>& live,
                                    const std::vector<bool>& donated);
   void execute(Device& d, Program& p, const std::vector<int32_t>& live,

@@ -1,5 +1,6 @@
 #include "trace/window.h"
 
+#include <algorithm>
 #include <atomic>
 
 namespace tpu::trace {
@@ -38,8 +39,8 @@ void Window::start() { epoch_ = next_epoch.fetch_add(1, std::memory_order_relaxe
 int32_t Window::reference(const ValuePtr& v) {
   if (v->epoch == epoch_) return v->state == Value::State::kPending ? ~v->index : v->index;
   v->epoch = epoch_;
-  v->index = static_cast<int32_t>(parameters_.size());
-  parameters_.push_back(v);
+  v->index = static_cast<int32_t>(r_.parameters.size());
+  r_.parameters.push_back(v);
   return v->index;
 }
 
@@ -52,56 +53,56 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
   }
   Node n;
   n.inst = &inst;
-  n.first_input = static_cast<uint32_t>(inputs_.size());
-  n.first_output = static_cast<uint32_t>(outputs_.size());
+  n.first_input = static_cast<uint32_t>(r_.inputs.size());
+  n.first_output = static_cast<uint32_t>(r_.outputs.size());
   n.first_scalar = {
-      static_cast<uint32_t>(packs_.f32.size()), static_cast<uint32_t>(packs_.f64.size()),
-      static_cast<uint32_t>(packs_.i32.size()), static_cast<uint32_t>(packs_.i64.size())};
+      static_cast<uint32_t>(r_.packs.f32.size()), static_cast<uint32_t>(r_.packs.f64.size()),
+      static_cast<uint32_t>(r_.packs.i32.size()), static_cast<uint32_t>(r_.packs.i64.size())};
   n.location = location;
   stream_.push_back(inst.id);
   for (const ValuePtr& v : inputs) {
     const int32_t r = reference(v);
-    inputs_.push_back(r);
+    r_.inputs.push_back(r);
     stream_.push_back(static_cast<uint32_t>(r));
   }
   for (const ScalarUse& use : inst.scalars)
-    pack(packs_, numbers[static_cast<size_t>(use.operand)], use.dtype);
+    pack(r_.packs, numbers[static_cast<size_t>(use.operand)], use.dtype);
   if (inst.random_draws > 0) {
-    packs_.i64.push_back(static_cast<int64_t>(random.seed));
-    packs_.i64.push_back(static_cast<int64_t>(random.offset));
+    r_.packs.i64.push_back(static_cast<int64_t>(random.seed));
+    r_.packs.i64.push_back(static_cast<int64_t>(random.offset));
   }
   for (size_t i = 0; i < inst.outputs.size(); ++i) {
     const OutputSpec& spec = inst.outputs[i];
     if (!spec.base) {
-      outputs_.emplace_back();
+      r_.outputs.emplace_back();
       outputs[i] = ValuePtr();
       continue;
     }
     ValuePtr v = make_value(spec.base, device_);
     v->epoch = epoch_;
-    v->index = static_cast<int32_t>(outputs_.size());
+    v->index = static_cast<int32_t>(r_.outputs.size());
     output_bytes_ += spec.base->size_bytes();
-    outputs_.push_back(v);
+    r_.outputs.push_back(v);
     outputs[i] = std::move(v);
   }
-  nodes_.push_back(n);
+  r_.nodes.push_back(n);
 }
 
 std::vector<int32_t> Window::live_outputs() const {
   std::vector<int32_t> live;
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (outputs_[i] && !outputs_[i].sole_owner()) live.push_back(static_cast<int32_t>(i));
+  for (size_t i = 0; i < r_.outputs.size(); ++i) {
+    if (r_.outputs[i] && !r_.outputs[i].sole_owner()) live.push_back(static_cast<int32_t>(i));
   }
   return live;
 }
 
 std::vector<bool> Window::donatable() const {
-  std::vector<bool> d(parameters_.size());
+  std::vector<bool> d(r_.parameters.size());
   std::vector<int32_t> own(d.size(), 1);
-  for (const Overwritten& o : overwritten_) {
+  for (const Recording::Overwritten& o : r_.overwritten) {
     if (o.value->epoch == epoch_) ++own[static_cast<size_t>(o.value->index)];
   }
-  for (size_t i = 0; i < d.size(); ++i) d[i] = parameters_[i].refs() == own[i];
+  for (size_t i = 0; i < d.size(); ++i) d[i] = r_.parameters[i].refs() == own[i];
   return d;
 }
 
@@ -124,41 +125,101 @@ std::string Window::key(std::span<const int32_t> live, const std::vector<bool>& 
 void Window::overwrite(Slot& s, ValuePtr v) {
   const bool mine = v->epoch == epoch_ && v->state == Value::State::kPending;
   if (mine && s.value && s.value->state == Value::State::kReady)
-    overwritten_.push_back({s.number, s.serial, std::move(s.value)});
+    r_.overwritten.push_back({s.number, s.serial, std::move(s.value)});
   s.value = std::move(v);
-}
-
-void Window::restore(const std::vector<bool>& consumed) {
-  for (Overwritten& o : overwritten_) {
-    Slot* s = find_slot(o.slot, o.serial);
-    if (!s || !s->value || s->value->state != Value::State::kFailed) continue;
-    if (o.value->epoch == epoch_ && consumed[static_cast<size_t>(o.value->index)]) continue;
-    s->value = std::move(o.value);
-  }
 }
 
 int64_t Window::overwritten_bytes() const {
   int64_t n = 0;
-  for (const Overwritten& o : overwritten_) {
+  for (const Recording::Overwritten& o : r_.overwritten) {
     if (only_kept(o)) n += o.value->type->size_bytes();
   }
   return n;
 }
 
 void Window::release_overwritten() {
-  std::erase_if(overwritten_, [&](const Overwritten& o) { return only_kept(o); });
+  std::erase_if(r_.overwritten, [&](const Recording::Overwritten& o) { return only_kept(o); });
 }
 
-void Window::clear() {
-  overwritten_.clear();
-  nodes_.clear();
-  inputs_.clear();
-  outputs_.clear();
-  parameters_.clear();
-  packs_.clear();
+void Window::clear() { take(); }
+
+Recording Window::take() {
   stream_.clear();
   output_bytes_ = 0;
   start();
+  return std::exchange(r_, {});
+}
+
+void Window::append(const Recording& r, size_t node) {
+  Node n = r.nodes[node];
+  const auto [in, in_end] = r.inputs_of(node);
+  const auto [out, out_end] = r.outputs_of(node);
+  n.first_input = static_cast<uint32_t>(r_.inputs.size());
+  n.first_output = static_cast<uint32_t>(r_.outputs.size());
+  stream_.push_back(n.inst->id);
+  for (size_t i = in; i < in_end; ++i) {
+    r_.inputs.push_back(reference(r.value(r.inputs[i])));
+    stream_.push_back(static_cast<uint32_t>(r_.inputs.back()));
+  }
+  size_t place = 0;
+  const auto scalars = [&](auto& mine, const auto& theirs) {
+    const size_t begin = n.first_scalar[place];
+    const size_t end =
+        node + 1 < r.nodes.size() ? r.nodes[node + 1].first_scalar[place] : theirs.size();
+    n.first_scalar[place++] = static_cast<uint32_t>(mine.size());
+    mine.insert(mine.end(), theirs.begin() + static_cast<std::ptrdiff_t>(begin),
+                theirs.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  scalars(r_.packs.f32, r.packs.f32), scalars(r_.packs.f64, r.packs.f64);
+  scalars(r_.packs.i32, r.packs.i32), scalars(r_.packs.i64, r.packs.i64);
+  for (size_t o = out; o < out_end; ++o) {
+    const ValuePtr& v = r.outputs[o];
+    if (v) {
+      v->epoch = epoch_;
+      v->index = static_cast<int32_t>(r_.outputs.size());
+      output_bytes_ += v->type->size_bytes();
+    }
+    r_.outputs.push_back(v);
+  }
+  r_.nodes.push_back(n);
+}
+
+std::pair<size_t, size_t> Recording::inputs_of(size_t node) const {
+  return {nodes[node].first_input,
+          node + 1 < nodes.size() ? nodes[node + 1].first_input : inputs.size()};
+}
+
+std::pair<size_t, size_t> Recording::outputs_of(size_t node) const {
+  return {nodes[node].first_output,
+          node + 1 < nodes.size() ? nodes[node + 1].first_output : outputs.size()};
+}
+
+void Recording::release_after(size_t node) {
+  if (last_use_.empty()) {
+    last_use_.resize(parameters.size() + outputs.size());
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      const auto [out, out_end] = outputs_of(n);
+      for (size_t o = out; o < out_end; ++o) last_use_[parameters.size() + o] = n;
+      const auto [in, in_end] = inputs_of(n);
+      for (size_t i = in; i < in_end; ++i) {
+        const int32_t r = inputs[i];
+        last_use_[r >= 0 ? static_cast<size_t>(r) : parameters.size() + static_cast<size_t>(~r)] =
+            n;
+      }
+    }
+  }
+  for (size_t i = 0; i < last_use_.size(); ++i) {
+    if (last_use_[i] > node) continue;
+    (i < parameters.size() ? parameters[i] : outputs[i - parameters.size()]) = ValuePtr();
+  }
+}
+
+void Recording::restore(const std::vector<const Value*>& consumed) {
+  for (Overwritten& o : overwritten) {
+    Slot* s = find_slot(o.slot, o.serial);
+    if (!s || !s->value || s->value->state != Value::State::kFailed) continue;
+    if (std::ranges::find(consumed, o.value.get()) == consumed.end()) s->value = std::move(o.value);
+  }
 }
 
 }  // namespace tpu::trace

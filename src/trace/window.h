@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trace/instance.h"
@@ -55,6 +56,35 @@ struct RandomState {
   uint64_t seed = 0, offset = 0;
 };
 
+// What a window held, taken from it after a failure.
+struct Recording {
+  struct Overwritten {
+    uint32_t slot;
+    uint64_t serial;
+    ValuePtr value;
+  };
+  std::vector<Node> nodes;
+  std::vector<int32_t> inputs;  // >= 0: parameter; < 0: output ~n of an earlier node
+  std::vector<ValuePtr> outputs, parameters;
+  Packs packs;
+  std::vector<Overwritten> overwritten;
+
+  // The inputs and the outputs of a node, as ranges of `inputs` and `outputs`.
+  std::pair<size_t, size_t> inputs_of(size_t node) const;
+  std::pair<size_t, size_t> outputs_of(size_t node) const;
+  const ValuePtr& value(int32_t reference) const {
+    return reference >= 0 ? parameters[static_cast<size_t>(reference)]
+                          : outputs[static_cast<size_t>(~reference)];
+  }
+  // Lets go of what no node after `node` reads.
+  void release_after(size_t node);
+  // Slots that hold a failed value get back what they had, but for values in `consumed`.
+  void restore(const std::vector<const Value*>& consumed);
+
+ private:
+  std::vector<size_t> last_use_;  // of parameters, then of outputs; made by the first release
+};
+
 class Window {
  public:
   explicit Window(int32_t device) : device_(device) { start(); }
@@ -69,22 +99,18 @@ class Window {
   // Gives a slot a new value. The one it had before this window is kept until the window has run,
   // so that a failure leaves tensors that were written in place as they were.
   void overwrite(Slot& s, ValuePtr v);
-  // After a failure, before `clear`: slots that hold a failed value get back what they had.
-  // `consumed` tells the parameters whose memory is gone.
-  void restore(const std::vector<bool>& consumed);
   // Bytes that only `overwrite` keeps alive, and their release: what the program need not coexist
   // with.
   int64_t overwritten_bytes() const;
   void release_overwritten();
 
   int32_t device() const { return device_; }
-  bool empty() const { return nodes_.empty(); }
-  const std::vector<Node>& nodes() const { return nodes_; }
-  // >= 0: parameter; < 0: output ~n of an earlier node.
-  const std::vector<int32_t>& inputs() const { return inputs_; }
-  const std::vector<ValuePtr>& outputs() const { return outputs_; }
-  const std::vector<ValuePtr>& parameters() const { return parameters_; }
-  const Packs& packs() const { return packs_; }
+  bool empty() const { return r_.nodes.empty(); }
+  const std::vector<Node>& nodes() const { return r_.nodes; }
+  const std::vector<int32_t>& inputs() const { return r_.inputs; }
+  const std::vector<ValuePtr>& outputs() const { return r_.outputs; }
+  const std::vector<ValuePtr>& parameters() const { return r_.parameters; }
+  const Packs& packs() const { return r_.packs; }
   int64_t output_bytes() const { return output_bytes_; }
 
   // Decided at a flush, in this order.
@@ -96,6 +122,10 @@ class Window {
 
   // Forgets everything recorded.
   void clear();
+  // The same, and hands it out.
+  Recording take();
+  // Records a node of another window again: its outputs are the same Values.
+  void append(const Recording& r, size_t node);
 
  private:
   void start();
@@ -103,21 +133,11 @@ class Window {
 
   int32_t device_;
   uint64_t epoch_ = 0;
-  std::vector<Node> nodes_;
-  std::vector<int32_t> inputs_;
-  std::vector<ValuePtr> outputs_;
-  std::vector<ValuePtr> parameters_;
-  Packs packs_;
+  Recording r_;
   std::vector<uint32_t> stream_;
-  struct Overwritten {
-    uint32_t slot;
-    uint64_t serial;
-    ValuePtr value;
-  };
-  bool only_kept(const Overwritten& o) const {
+  bool only_kept(const Recording::Overwritten& o) const {
     return o.value.sole_owner() && o.value->epoch != epoch_;
   }
-  std::vector<Overwritten> overwritten_;
   int64_t output_bytes_ = 0;
 };
 

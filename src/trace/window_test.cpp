@@ -192,12 +192,11 @@ TEST(an_overwritten_value_comes_back_after_a_failure) {
   delete_slot(gone);
   Slot* another = new_slot(16, 0);
   for (Slot* s : {one, two}) s->value->state = Pending::State::kFailed;
-  w.restore({false, false, false});
+  w.take().restore({});
   EXPECT_TRUE(one->value.get() == first);
   EXPECT_TRUE(two->value->state == Pending::State::kReady);
   EXPECT_TRUE(!another->value);
   for (Slot* s : {one, two, another}) delete_slot(s);
-  w.clear();
 }
 
 TEST(what_a_launch_consumed_does_not_come_back) {
@@ -210,12 +209,44 @@ TEST(what_a_launch_consumed_does_not_come_back) {
   w.release_overwritten();
   EXPECT_EQ(w.overwritten_bytes(), 0);
   for (Slot* s : {one, two}) s->value->state = Pending::State::kFailed;
-  w.restore({true, false});
+  Recording r = w.take();
+  r.restore({r.parameters[0].get()});
   for (Slot* s : {one, two}) {
     EXPECT_TRUE(s->value->state == Pending::State::kFailed);
     delete_slot(s);
   }
-  w.clear();
+}
+
+TEST(a_recording_is_recorded_again_node_by_node) {
+  Window w(0), alone(0), again(0);
+  const ValuePtr a = ready(), b = ready();
+  ValuePtr kept;
+  const auto scaled = [](Window& to, const ValuePtr& v, double s) {
+    ValuePtr out;
+    const Number numbers[] = {Number::of(s)};
+    to.record(scale_instance(), std::span(&v, 1), numbers, {}, {}, &out);
+    return out;
+  };
+  kept = scaled(w, add(w, a, scaled(w, b, 2)), 3);
+  Recording r = w.take();
+  EXPECT_TRUE(w.empty());
+  EXPECT_EQ(r.nodes.size(), 3u);
+  again.append(r, 0);
+  again.append(r, 1);
+  const ValuePtr dead = r.outputs[0];
+  r.release_after(1);
+  EXPECT_TRUE(!r.outputs[0] && !r.parameters[0] && !r.parameters[1] && r.outputs[1]);
+  r.outputs[1]->state = Pending::State::kReady;  // as a launch does
+  again.clear();
+  again.append(r, 2);
+  EXPECT_TRUE(again.inputs() == (std::vector<int32_t>{0}));
+  EXPECT_TRUE(again.packs().f32 == (std::vector<float>{3}));
+  r.release_after(2);
+  EXPECT_TRUE(again.live_outputs() == (std::vector<int32_t>{0}));
+  scaled(alone, ready(), 3);
+  const std::vector<bool> donated{true};
+  EXPECT_TRUE(again.donatable() == donated);
+  EXPECT_TRUE(again.key({}, donated) == alone.key({}, donated));
 }
 
 }  // namespace

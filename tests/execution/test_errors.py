@@ -195,7 +195,7 @@ LIMITED = """
 """
 
 
-def test_out_of_memory_in_a_window_names_all():
+def test_out_of_memory_in_a_window_names_the_op():
     out = run_python(
         LIMITED
         + """
@@ -219,9 +219,8 @@ def test_out_of_memory_in_a_window_names_all():
         r"needs \d+(\.\d)? MiB",
         r"of 64(\.0)? MiB are free",
         r"largest live tensors: float32\[24, 1024, 256\] \(24(\.0)? MiB\), float32\[3, 1024, 256\]",
-        r"deferred ops, run because of: read",
-        r"first: aten::add\.?\w*\(float32\[3, 1024, 256\]\) at <string>:\d+ in <module>",
-        r"last: aten::\w+",
+        r"in aten::repeat\(float32\[3, 1024, 256\]\) at <string>:12 in grow",
+        r"one of \d deferred ops, run because of: read at <string>:15 in <module>",
     ):
         assert re.search(part, text), (part, text)
     assert after == " 1.0 1\n"
@@ -252,7 +251,7 @@ def test_out_of_memory_in_strict_modes_is_on_the_line(mode_name):
     assert last == "50"
 
 
-def test_every_result_of_a_failed_window_raises():
+def test_only_what_must_fail_in_a_window_fails():
     out = run_python(
         LIMITED
         + """
@@ -268,13 +267,11 @@ def test_every_result_of_a_failed_window_raises():
         except torch.OutOfMemoryError:
             said.append("memory")
     print(said)
-    del a, big, t
-    small = torch.ones(2).to("tpu")
-    print((small + 1).tolist())
+    print(a.mean().item(), small.sum().item(), (torch.ones(2).to("tpu") + 1).tolist())
     """,
         TORCH_TPU_MEMORY_LIMIT="64M",
     )
-    assert out == "['memory', 'memory', 'memory', 'memory', 'memory']\n[2.0, 2.0]\n"
+    assert out == "['memory', 'memory', 'no error', 'no error', 'no error']\n1.0 0.0 [2.0, 2.0]\n"
 
 
 # ---- The plugin and the environment.
