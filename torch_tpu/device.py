@@ -30,6 +30,7 @@ __all__ = [
     "EagerMode",
     "Precision",
     "cache",
+    "can_device_access_peer",
     "current_device",
     "device",
     "device_count",
@@ -39,6 +40,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_precision",
+    "get_sync_debug_mode",
     "init",
     "is_available",
     "is_bf16_supported",
@@ -50,6 +52,7 @@ __all__ = [
     "random",
     "set_device",
     "set_eager_mode",
+    "set_sync_debug_mode",
     "streams",
     "synchronize",
     *memory.__all__,
@@ -167,6 +170,30 @@ def synchronize(device: Device = None) -> None:
     _C.synchronize(index)
 
 
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """What a read of a value by the host does besides waiting: nothing, a warning or an error.
+
+    `debug_mode` is "default" (0), "warn" (1) or "error" (2). Reads are copies to the host,
+    `.item()` and what needs them, such as `nonzero`; `synchronize` is not one.
+    """
+    known = debug_mode in _SYNC_DEBUG_MODES if isinstance(debug_mode, str) else 0 <= debug_mode <= 2
+    if not known:
+        raise RuntimeError(
+            "invalid value of debug_mode, expected one of `default`, `warn`, `error`"
+        )
+    _C.set_wait_notice(
+        _SYNC_DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    )
+
+
+def get_sync_debug_mode() -> int:
+    """0, 1 or 2: see `set_sync_debug_mode`."""
+    return _C.wait_notice()
+
+
 # -- properties ------------------------------------------------------------------------------------
 
 
@@ -221,6 +248,18 @@ def is_tf32_supported() -> bool:
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """The dtypes that `torch.autocast("tpu")` takes."""
     return [torch.bfloat16, torch.float16, torch.float32]
+
+
+def can_device_access_peer(device: Device, peer_device: Device) -> bool:
+    """True for any two devices of this process: the plugin copies between them directly.
+
+    Raises AssertionError for an index that this process does not have.
+    """
+    count = device_count()
+    indices = [device_index(d, check=False) for d in (device, peer_device)]
+    for index in indices:
+        assert 0 <= index < count, f"Invalid device id {index}"
+    return True
 
 
 def is_current_stream_capturing() -> bool:

@@ -14,20 +14,24 @@ from torch_tpu._index import Device, device_index
 
 __all__ = [
     "OutOfMemoryError",
+    "device_memory_used",
     "empty_cache",
     "empty_host_cache",
     "get_memory_info",
+    "get_per_process_memory_fraction",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
 ]
 
 OutOfMemoryError = torch.OutOfMemoryError
@@ -120,6 +124,58 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 
 get_memory_info = mem_get_info
+
+
+def device_memory_used(device: Device = None) -> int:
+    """Bytes in use on `device`, as its plugin or our count knows them. Starts the runtime."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
+    """Let this process use at most `fraction` (0 to 1) of the memory of `device`.
+
+    What would go beyond it raises OutOfMemoryError. Tensors that are already there stay.
+    """
+    from torch_tpu.device import _lazy_init
+
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    index = device_index(device)
+    _lazy_init()
+    _C.set_memory_limit(index, int(fraction * _C.mem_get_info(index)[1]))
+
+
+def get_per_process_memory_fraction(device: Device = None) -> float:
+    """The fraction of the memory of `device` that this process may use."""
+    from torch_tpu.device import _lazy_init
+
+    index = device_index(device)
+    _lazy_init()
+    return _C.memory_limit(index) / _C.mem_get_info(index)[1]
+
+
+def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
+    """One segment, in the form of `torch.cuda.memory_snapshot`, for each live tensor storage.
+
+    `address` is the storage's handle, as `untyped_storage().data_ptr()` gives it; `type` of its one
+    block is the StableHLO type of what it holds. Storages that share a buffer are each listed.
+    """
+    index = device_index(device)
+    if not _C.is_initialized():
+        return []
+    rows: list[dict[str, Any]] = []
+    for number, size, kind in _C.live_tensors(index):
+        address = 1 << 62 | number << 38
+        block: dict[str, Any] = {"address": address, "size": size, "requested_size": size}
+        block |= {"state": "active_allocated", "type": kind}
+        segment: dict[str, Any] = {"device": index, "address": address, "stream": 0}
+        segment["segment_type"] = "large"
+        segment |= {f"{what}_size": size for what in ("total", "allocated", "active", "requested")}
+        rows.append(segment | {"blocks": [block]})
+    return rows
 
 
 def _bytes(size: int) -> str:

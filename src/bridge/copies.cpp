@@ -4,15 +4,19 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "bridge/dtype.h"
 #include "bridge/errors.h"
 #include "bridge/kernel.h"
 #include "bridge/tensor.h"
+#include "bridge/waits.h"
 
 namespace tpu::bridge {
 namespace {
+
+std::atomic<WaitNotice> notice{WaitNotice::kNone};
 
 using runtime::FlushReason;
 using trace::DType;
@@ -54,6 +58,10 @@ void host_to_device(const at::Tensor& self, const at::Tensor& dst) {
 
 // The flushed value of a tensor in row-major order, and its device buffer ready to be waited for.
 ValuePtr ready_value(const at::Tensor& t) {
+  if (const WaitNotice n = notice.load(std::memory_order_relaxed); n != WaitNotice::kNone) {
+    TPU_CHECK(n == WaitNotice::kWarn, "called a synchronizing tpu operation");
+    TORCH_WARN("called a synchronizing tpu operation");
+  }
   RecorderLock lock;
   ValuePtr v = read_value(t);
   Runtime::get().make_ready(v, FlushReason::kRead);
@@ -253,4 +261,7 @@ TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", copy_from_lazy); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", copy_from_lazy); }
 
 }  // namespace
+
+WaitNotice wait_notice() { return notice; }
+void set_wait_notice(WaitNotice n) { notice = n; }
 }  // namespace tpu::bridge

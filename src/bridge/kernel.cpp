@@ -228,17 +228,21 @@ class Encoder {
 
 // ---- Strides of results.
 
-// TensorIterator's short cut: dense operands of one shape and one layout hand their strides to the
-// result, as they are even where a size is 1.
-const at::TensorBase* common_layout(const ops::OpDef& def, const Encoder& e) {
+// TensorIterator's short cut for operands of one shape: channels-last ones give a result in that
+// format's own strides, other dense ones of one layout hand their strides on, as they are even
+// where a size is 1. Empty: no short cut.
+Dims common_strides(const ops::OpDef& def, const Encoder& e) {
   if (def.layout != ops::LayoutRule::kElementwise || e.all_contiguous || e.has_host_number)
-    return nullptr;
+    return {};
   const at::TensorBase* t = e.all[0];
-  if (!t->is_non_overlapping_and_dense()) return nullptr;
+  bool same_strides = t->is_non_overlapping_and_dense(), channels_last = true;
   for (const at::TensorBase* o : e.all) {
-    if (o->sizes() != t->sizes() || o->strides() != t->strides()) return nullptr;
+    if (o->sizes() != t->sizes()) return {};
+    same_strides &= o->strides() == t->strides();
+    channels_last &= o->is_contiguous(c10::MemoryFormat::ChannelsLast);
   }
-  return t;
+  if (channels_last) return c10::get_channels_last_strides_2d(t->sizes());
+  return same_strides ? Dims(t->strides().begin(), t->strides().end()) : Dims();
 }
 
 // Dims in order of decreasing stride that TensorIterator gives the result of these operands (its
@@ -345,11 +349,11 @@ Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e,
   return r;
 }
 
-at::Tensor fresh(Recorded& r, size_t i, const at::TensorBase* layout) {
+at::Tensor fresh(Recorded& r, size_t i, const Dims& strides, c10::IntArrayRef sizes) {
   if (!r.outputs[i]) return at::Tensor();
   at::Tensor t = make_tensor(std::move(r.outputs[i]), &r.inst->outputs[i]);
-  if (layout && t.sizes() == layout->sizes())
-    t.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), layout->strides());
+  if (!strides.empty() && t.sizes() == sizes)
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return t;
 }
 
@@ -560,8 +564,10 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
           for (const c10::IValue& t : args[w].toListRef()) assign(t.toTensor());
         }
       }
-      const at::TensorBase* layout = written_.empty() ? common_layout(def_, e) : nullptr;
-      for (; next < r.outputs.size(); ++next) results.push_back(fresh(r, next, layout));
+      const Dims strides = written_.empty() ? common_strides(def_, e) : Dims();
+      for (; next < r.outputs.size(); ++next)
+        results.push_back(
+            fresh(r, next, strides, strides.empty() ? c10::IntArrayRef() : e.all[0]->sizes()));
     }
     runtime_().after_record(d);
   } catch (const Error& e) {
@@ -610,8 +616,10 @@ std::vector<at::Tensor> call(const char* op, c10::ArrayRef<c10::IValue> args,
     const Dims order = result_order(*def, e);
     e.key.layout(order.data(), order.size());
     Recorded r = record_call(*def, d, e, generator);
-    const at::TensorBase* layout = common_layout(*def, e);
-    for (size_t i = 0; i < r.outputs.size(); ++i) results.push_back(fresh(r, i, layout));
+    const Dims strides = common_strides(*def, e);
+    for (size_t i = 0; i < r.outputs.size(); ++i)
+      results.push_back(
+          fresh(r, i, strides, strides.empty() ? c10::IntArrayRef() : e.all[0]->sizes()));
   }
   runtime_().after_record(d);
   return results;

@@ -19,6 +19,7 @@
 #include "bridge/register.h"
 #include "bridge/stream.h"
 #include "bridge/tensor.h"
+#include "bridge/waits.h"
 #include "hlo/print.h"
 #include "python/location.h"
 #include "trace/lower.h"
@@ -232,6 +233,17 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
   return hlo::print(*lowered.function);
 }
 
+// (slot number, bytes, StableHLO type) of each storage on the device that holds a buffer.
+std::vector<std::tuple<int64_t, int64_t, std::string>> live_tensors(int index) {
+  std::vector<std::tuple<int64_t, int64_t, std::string>> rows;
+  RecorderLock lock;
+  trace::for_each_slot([&](const trace::Slot& s) {
+    if (s.device != index || !s.value || s.value->state != trace::Value::State::kReady) return;
+    rows.emplace_back(s.number, s.value->type->size_bytes(), hlo::to_string(*s.value->type));
+  });
+  return rows;
+}
+
 py::dict storage_info(const at::Tensor& t) {
   const trace::Place p = bridge::slot_of(*t.storage().unsafeGetStorageImpl());
   trace::ValuePtr v;
@@ -361,6 +373,15 @@ PYBIND11_MODULE(_C, m) {
     });
   });
 
+  m.def("memory_limit",
+        [](int i) { return guarded([&] { return device(i).memory_limit_bytes.load(); }); });
+  m.def("set_memory_limit",
+        [](int i, int64_t bytes) { guarded([&] { device(i).memory_limit_bytes = bytes; }); });
+  m.def("live_tensors", [](int i) { return guarded([&] { return live_tensors(i); }); });
+  m.def("wait_notice", [] { return static_cast<int>(bridge::wait_notice()); });
+  m.def("set_wait_notice",
+        [](int v) { bridge::set_wait_notice(static_cast<bridge::WaitNotice>(v)); });
+
   m.def("default_generator",
         [](int i) { return bridge::default_generator(static_cast<c10::DeviceIndex>(i)); });
 
@@ -390,6 +411,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset_counters", [] { runtime::counters().reset(); });
   m.def("cache_stats", [] { return guarded(cache_stats); });
   m.def("cache_clear", [](bool memory, bool disk) { guarded([&] { cache_clear(memory, disk); }); });
+  m.def("set_setting", [](const std::string& name, const std::string& text) {
+    guarded([&] { settings().set(name, text); });
+  });
   m.def("settings", [] { return guarded(settings_list); });
   m.def("ops", &ops_list);
   m.def("lower",

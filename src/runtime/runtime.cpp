@@ -174,6 +174,7 @@ void Runtime::start() {
       device.total_memory_bytes =
           host_memory_bytes() / static_cast<int64_t>(client_->devices().size());
     }
+    device.memory_limit_bytes = device.total_memory_bytes;
   }
 }
 
@@ -345,14 +346,19 @@ void Runtime::check_memory(Device& d, const Program& p, const std::vector<bool>&
   for (size_t i = 0; i < donated.size(); ++i) {
     if (donated[i]) need -= d.window.parameters()[i]->type->size_bytes();
   }
+  require(d, need, "the program needs ");
+}
+
+void Runtime::require(Device& d, int64_t bytes, const char* what) const {
   const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
-  if (used + need <= d.total_memory_bytes) [[likely]]
+  const int64_t limit = d.memory_limit_bytes.load(std::memory_order_relaxed);
+  if (used + bytes <= limit) [[likely]]
     return;
-  TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": the program needs ",
-            format_bytes(static_cast<uint64_t>(std::max<int64_t>(need, 0))), ", ",
-            format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))),
-            " of ", format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ",
-            memory_report(d));
+  const auto text = [](int64_t n) {
+    return format_bytes(static_cast<uint64_t>(std::max<int64_t>(n, 0)));
+  };
+  TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": ", what, text(bytes), ", ",
+            text(limit - used), " of ", text(limit), " are free; ", memory_report(d));
 }
 
 std::string Runtime::memory_report(Device& d) const {
@@ -444,14 +450,12 @@ double Runtime::time_launch(Device& d, int rounds) {
 }
 
 void Runtime::check_copy(Device& d, int64_t size_bytes) {
-  const int64_t used = d.memory.current_bytes.load(std::memory_order_relaxed);
-  if (used + size_bytes <= d.total_memory_bytes) return;
-  ++d.memory.ooms;
-  TPU_THROW(ErrorKind::kMemory, "out of memory on tpu:", d.index, ": a copy of ",
-            format_bytes(static_cast<uint64_t>(size_bytes)), " does not fit, ",
-            format_bytes(static_cast<uint64_t>(std::max<int64_t>(d.total_memory_bytes - used, 0))),
-            " of ", format_bytes(static_cast<uint64_t>(d.total_memory_bytes)), " are free; ",
-            memory_report(d));
+  try {
+    require(d, size_bytes, "a copy needs ");
+  } catch (const Error&) {
+    ++d.memory.ooms;
+    throw;
+  }
 }
 
 trace::ValuePtr Runtime::upload(Device& d, const void* data, const trace::Type* type) {

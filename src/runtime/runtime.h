@@ -49,6 +49,7 @@ class Device {
   std::mutex assertions_mutex;
   std::vector<PendingAssertions> assertions;  // under its mutex
   int64_t total_memory_bytes = 0;
+  std::atomic<int64_t> memory_limit_bytes = 0;  // of it, what may be used
 };
 
 class Runtime {
@@ -118,6 +119,8 @@ class Runtime {
                const std::vector<bool>& donated);
   void upload_packs(Device& d, Program& p);
   void check_copy(Device& d, int64_t size_bytes);
+  // Throws kMemory when that many more bytes are over the limit.
+  void require(Device& d, int64_t bytes, const char* what) const;
   void push_assertions(Device& d, const Program& p, pjrt::Buffer flags);
   std::vector<int64_t> read_flags(const PendingAssertions& p) const;
   void check_memory(Device& d, const Program& p, const std::vector<bool>& donated);

@@ -140,3 +140,35 @@ def test_sizes_beyond_any_memory(size):
         torch.empty(size, dtype=torch.uint8, device="tpu")
     with pytest.raises(RuntimeError):
         torch.empty(2**62, 2**62, device="tpu")
+
+
+def test_a_fraction_of_the_memory():
+    total = torch.tpu.get_device_properties().total_memory
+    assert torch.tpu.get_per_process_memory_fraction() == 1.0
+    x = torch.ones(1024, device="tpu")
+    torch.tpu.synchronize()
+    try:
+        torch.tpu.set_per_process_memory_fraction(0.0)
+        with pytest.raises(torch.OutOfMemoryError, match="of 0 B are free"):
+            (x + 1).cpu()
+        with pytest.raises(torch.OutOfMemoryError, match="a copy needs 4.0 KiB"):
+            torch.ones(1024).to("tpu")
+        assert torch.tpu.mem_get_info()[1] == total
+    finally:
+        torch.tpu.set_per_process_memory_fraction(1.0)
+    exact(x + 1, torch.full((1024,), 2.0))
+    for bad, kind in ((2, TypeError), (1.5, ValueError), (-0.1, ValueError)):
+        with pytest.raises(kind):
+            torch.tpu.set_per_process_memory_fraction(bad)
+
+
+def test_snapshot_lists_live_storages():
+    x = torch.ones(300, 7, device="tpu", dtype=torch.bfloat16)
+    torch.tpu.synchronize()
+    address = x.untyped_storage().data_ptr()
+    (segment,) = [s for s in torch.tpu.memory_snapshot() if s["address"] == address]
+    assert segment["total_size"] == 4200 and segment["blocks"][0]["size"] == 4200
+    assert segment["blocks"][0]["type"] == "bfloat16[300, 7]"
+    assert torch.tpu.device_memory_used() == torch.tpu.memory_allocated()
+    del x
+    assert address not in [s["address"] for s in torch.tpu.memory_snapshot()]

@@ -11,16 +11,18 @@ from helpers import exact, run_python
 
 NAMES = """
     AcceleratorError DeviceProperties EagerMode Event OutOfMemoryError Precision Stream
-    StreamContext cache current_device current_stream default_generators default_stream device
-    device_count device_of eager_mode empty_cache empty_host_cache get_amp_supported_dtype
-    get_device_capability get_device_name get_device_properties get_memory_info get_rng_state
-    get_rng_state_all init initial_seed is_available is_bf16_supported
+    StreamContext cache can_device_access_peer current_device current_stream default_generators
+    default_stream device device_count device_memory_used device_of eager_mode empty_cache
+    empty_host_cache get_amp_supported_dtype get_device_capability get_device_name
+    get_device_properties get_memory_info get_per_process_memory_fraction get_rng_state
+    get_rng_state_all get_sync_debug_mode init initial_seed is_available is_bf16_supported
     is_current_stream_capturing is_initialized is_tf32_supported manual_seed manual_seed_all
     max_memory_allocated max_memory_reserved mem_get_info memory memory_allocated
-    memory_reserved memory_stats memory_stats_as_nested_dict memory_summary precision random
-    reset_accumulated_memory_stats reset_max_memory_allocated reset_peak_memory_stats seed
-    seed_all set_device set_eager_mode set_rng_state set_rng_state_all set_stream stream streams
-    synchronize
+    memory_reserved memory_snapshot memory_stats memory_stats_as_nested_dict memory_summary
+    precision random reset_accumulated_memory_stats reset_max_memory_allocated
+    reset_peak_memory_stats seed seed_all set_device set_eager_mode
+    set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream
+    set_sync_debug_mode stream streams synchronize
 """.split()
 
 
@@ -45,9 +47,8 @@ def test_public_names_of_cuda_are_there_or_make_no_sense():
         and getattr(getattr(torch.xpu, name), "__module__", "").startswith("torch.xpu")
     }
     none_here = """
-        can_device_access_peer get_arch_list get_gencode_flags clock_rate device_memory_used
+        get_arch_list get_gencode_flags clock_rate
         memory_usage power_draw temperature utilization change_current_allocator
-        get_per_process_memory_fraction set_per_process_memory_fraction memory_snapshot
         MemPool use_mem_pool graph graph_pool_handle make_graphed_callables
         get_stream_from_external
     """.split()
@@ -289,3 +290,31 @@ def test_threads_share_the_device():
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert not errors
+
+
+def test_sync_debug_mode():
+    x = torch.ones(3, device="tpu")
+    assert torch.tpu.get_sync_debug_mode() == 0
+    try:
+        torch.tpu.set_sync_debug_mode("warn")
+        with pytest.warns(UserWarning, match="synchronizing"):
+            assert (x + 1).sum().item() == 6
+        torch.tpu.set_sync_debug_mode(2)
+        assert torch.tpu.get_sync_debug_mode() == 2
+        for read in (x.cpu, x.tolist, lambda: x.nonzero(), lambda: bool(x[0] > 0)):
+            with pytest.raises(RuntimeError, match="synchronizing"):
+                read()
+        torch.tpu.synchronize()
+        x.add_(1)
+    finally:
+        torch.tpu.set_sync_debug_mode("default")
+    exact(x, torch.full((3,), 2.0))
+    for bad in ("loud", 3):
+        with pytest.raises(RuntimeError, match="debug_mode"):
+            torch.tpu.set_sync_debug_mode(bad)
+
+
+def test_peer_access():
+    assert torch.tpu.can_device_access_peer(0, "tpu:0")
+    with pytest.raises(AssertionError, match="Invalid device id 9"):
+        torch.tpu.can_device_access_peer(0, 9)

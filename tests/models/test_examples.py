@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("full_compiles")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -18,6 +18,8 @@ from torch.nn import functional as F
 
 from torch_tpu.mode import EagerMode, set_eager_mode
 
+pytestmark = pytest.mark.usefixtures("full_compiles")
+
 
 @pytest.fixture(autouse=True)
 def _one_thread():

@@ -12,6 +12,8 @@ from ops.expectations import KNOWN_FAILURES, RANDOM, REFUSED, SIGN_FREE, TIES, U
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
+pytestmark = pytest.mark.usefixtures("full_compiles")
+
 SAMPLES = int(os.environ.get("TORCH_TPU_OP_SAMPLES", "1"))
 
 
