@@ -49,7 +49,7 @@ def reset_counters() -> None: ...
 def cache_stats() -> dict[str, Any]: ...  # memory_entries, memory_bytes, disk_path, disk_entries, disk_bytes
 def cache_clear(memory: bool, disk: bool) -> None: ...
 def settings() -> list[dict[str, Any]]: ...  # name, env, type, default, value, doc
-def ops() -> list[dict[str, Any]]: ...  # name, family (schema names), file, layout, random
+def ops() -> list[dict[str, Any]]: ...  # name, family (schema names), file (from src/), layout, random
 def lower(tensors: list[torch.Tensor]) -> str: ...  # StableHLO text of what these deferred tensors need
 def time_launch(device: int, rounds: int) -> float: ...  # seconds of the plugin's part of a flush
 def set_module_callback(fn: Callable[[str, str], None] | None) -> None: ...  # (key, text) of each compile

@@ -16,7 +16,6 @@ namespace {
 
 using runtime::FlushReason;
 using trace::DType;
-using trace::Type;
 
 // The host tensor's elements in row-major order, as the device's dtype.
 at::Tensor host_source(const at::Tensor& self, const at::Tensor& dst) {
