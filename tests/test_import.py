@@ -1,6 +1,5 @@
 """What `import torch` does once the package is installed."""
 
-import importlib.metadata
 import io
 import re
 import tomllib
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import run_python
 
+import torch_tpu
 from torch_tpu import _version
 
 ROOT = Path(__file__).parent.parent

@@ -55,7 +55,7 @@ def wait_notice() -> int: ...  # 0, 1, 2: reads by the host are silent, warn, ra
 def set_wait_notice(notice: int) -> None: ...
 def set_setting(name: str, text: str) -> None: ...  # beats the environment
 def settings() -> list[dict[str, Any]]: ...  # name, env, type, default, value, doc
-def ops() -> list[dict[str, Any]]: ...  # name, family (schema names), file, layout, random
+def ops() -> list[dict[str, Any]]: ...  # name, family (schema names), file (from src/), layout, random
 def lower(tensors: list[torch.Tensor]) -> str: ...  # StableHLO text of what these deferred tensors need
 def time_launch(device: int, rounds: int) -> float: ...  # seconds of the plugin's part of a flush
 def set_module_callback(fn: Callable[[str, str], None] | None) -> None: ...  # (key, text) of each compile

@@ -20,7 +20,8 @@ Channels channels_of(const Context& x, Value input) {
   x.check(input.numel() > 0,
           "input tensor must have at least one element, but got input_sizes = ", input.dims());
   check_real(x, input.dtype(), "batch_norm");
-  Channels c{{}, Dims(input.dims().size(), 1), static_cast<double>(input.numel() / input.dim(1))};
+  const int64_t count = input.numel() / input.dim(1);
+  Channels c{{}, Dims(input.dims().size(), 1), static_cast<double>(count)};
   c.kept[1] = input.dim(1);
   for (int64_t i = 0; i < input.rank(); ++i) {
     if (i != 1) c.others.push_back(i);

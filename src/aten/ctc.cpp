@@ -202,7 +202,7 @@ Value ctc_backward(Ctx& x, const Ctc& c, Value grad, Value probs, Value loss, Va
   const Value by_class =
       x.b.scatter(x.zeros({t, {c.batch, c.classes, c.steps}}), x.unsqueeze(c.labels, 2),
                   x.b.transpose(loop[2], {1, 2, 0}), s, Op::kAdd);
-  const Dims all = probs.dims();
+  const Dims& all = probs.dims();
   const auto spread = [&](Value v) { return x.b.broadcast_in_dim(v, all, {1}); };
   const Value g = x.b.mul(x.b.sub(exp(x, probs), x.b.transpose(by_class, {2, 0, 1})),
                           spread(x.convert(grad, t)));

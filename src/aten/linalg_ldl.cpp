@@ -148,7 +148,7 @@ std::array<Value, 3> ldl_factor_ex(Context& x, Value a, bool hermitian, bool che
         const auto [l1_any, l2] = right_solve(x, d, w1, w2);
         const Value l1 = x.b.select(x.b.broadcast_in_dim(zero, w1.dims(), {0}), w1, l1_any);
         const auto outer = [&](Value u, Value v) {
-          const Dims m = w.dims();
+          const Dims& m = w.dims();
           return x.b.mul(x.b.broadcast_in_dim(u, m, {0, 1}),
                          x.b.broadcast_in_dim(hermitian ? conjugated(x, v) : v, m, {0, 2}));
         };
@@ -163,7 +163,7 @@ std::array<Value, 3> ldl_factor_ex(Context& x, Value a, bool hermitian, bool che
         const Value first = placed(placed(l1, k, d.d11, active), kk, d.d21, two);
         const Value second = placed(l2, kk, d.d22, two);
         const auto write_column = [&](Value base, Value position, Value v, Value when) {
-          const Dims m = base.dims();
+          const Dims& m = base.dims();
           const Value here = x.b.logical_and(
               x.b.compare(Cmp::kEq, row_numbers(x, m, 2), x.b.broadcast_in_dim(position, m, {0})),
               x.b.broadcast_in_dim(when, m, {0}));

@@ -343,7 +343,7 @@ Lu lu_factor(Context& x, Value a, bool pivot) {
   const int64_t more_rows = std::max<int64_t>(padded - m, 0),
                 more_columns = std::max<int64_t>(padded - n, 0);
   const Value start = x.b.pad(a, x.constant(t, 0), {0, 0, 0}, {0, more_rows, more_columns});
-  const Dims d = start.dims();
+  const Dims& d = start.dims();
   const Value order = row_numbers(x, {batch, d[1]}, 1);
   const Value number = row_numbers(x, {batch, d[1], kBlock}, 1),
               column = row_numbers(x, {batch, kBlock, d[2]}, 2);

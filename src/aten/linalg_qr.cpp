@@ -73,7 +73,7 @@ Values reflect(Context& x, const Values& start, Value first, Value steps) {
 // The vectors of a panel as a matrix V [batch, m, width] (ones at row first + i, zeros above), and
 // T.
 std::pair<Value, Value> compact_form(Context& x, Value panel, Value tau, Value first) {
-  const Dims d = panel.dims();
+  const Dims& d = panel.dims();
   const Type number{DType::kI32, d};
   const Value row = x.b.iota(number, 1),
               start = x.b.add(x.b.iota(number, 2), x.broadcast(first, d));
@@ -196,7 +196,7 @@ Qr qr_factor(Context& x, Value a) {
   }
   const int64_t full = whole_blocks(k);
   const Value start = padded(x, a, full, full);
-  const Dims d = start.dims();
+  const Dims& d = start.dims();
   const Value column = row_numbers(x, d, 2);
   const Value no_tau = x.zeros({a.dtype(), {batch, full}});
   const Values s = repeat_for(

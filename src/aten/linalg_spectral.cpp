@@ -198,7 +198,7 @@ struct Orthogonalised {
 // NaN). Rows as small as the rounding of the largest ones have no direction left to correct.
 Value not_orthogonal(Context& x, Value w) {
   const Value gram = product(x, w, adjoint(x, w));
-  const Dims d = gram.dims();
+  const Dims& d = gram.dims();
   const double eps = epsilon(w.dtype());
   const Value squares = real_part(x, diagonal_of(x, gram));
   const double relative = std::pow(eps * static_cast<double>(w.dim(1)), 2);

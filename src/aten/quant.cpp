@@ -165,8 +165,8 @@ std::pair<Value, Value> choose_qparams(Ctx& x, Value low, Value high, int64_t qu
   const Value both_sides =
       b.logical_and(b.compare(Cmp::kLt, low, constant(0)), b.compare(Cmp::kGt, high, constant(0)));
   if (symmetric) {
-    const double below = -static_cast<double>((quant_max - quant_min) / 2 + 1);
-    const double above = static_cast<double>((quant_max - quant_min) / 2);
+    const int64_t half = (quant_max - quant_min) / 2;
+    const double below = -static_cast<double>(half + 1), above = static_cast<double>(half);
     const Value widest = b.maximum(b.unary(Op::kAbs, b.div(low, constant(below))),
                                    b.unary(Op::kAbs, b.div(high, constant(above))));
     low = b.select(both_sides, b.mul(widest, constant(below)), low);

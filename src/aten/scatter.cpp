@@ -135,7 +135,7 @@ Value leading(Context& x, Value v, const Dims& limits) {
 
 Value gather(Context& x, Value self_arg, int64_t dim_arg, Value index_arg) {
   const int64_t dim = x.axis(dim_arg, self_arg);
-  const Dims result = index_arg.dims();
+  const Dims& result = index_arg.dims();
   if (index_arg.numel() == 0) return x.zeros({self_arg.dtype(), result});
   x.check(is_index_type(index_arg), "gather(): Expected dtype int32/int64 for index");
   const Value self = at_least_1d(x, self_arg), index = at_least_1d(x, index_arg);

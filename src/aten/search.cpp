@@ -180,8 +180,8 @@ Value even_edges(Context& x, Value low, Value high, int64_t bins) {
   const Value step = full(b.div(b.sub(high, low), x.like(low, static_cast<double>(bins))));
   const Value i = b.convert(b.iota({DType::kI32, t.dims}, 0), t.dtype);
   const Value from_end = b.sub(b.splat(t, static_cast<double>(bins)), i);
-  const Value half = b.splat(t, static_cast<double>((bins + 1) / 2));
-  return b.select(b.compare(Cmp::kLt, i, half), b.add(full(low), b.mul(step, i)),
+  const int64_t half = (bins + 1) / 2;
+  return b.select(b.compare(Cmp::kLt, i, b.splat(t, half)), b.add(full(low), b.mul(step, i)),
                   b.sub(full(high), b.mul(step, from_end)));
 }
 

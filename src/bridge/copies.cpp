@@ -20,7 +20,6 @@ std::atomic<WaitNotice> notice{WaitNotice::kNone};
 
 using runtime::FlushReason;
 using trace::DType;
-using trace::Type;
 
 // The host tensor's elements in row-major order, as the device's dtype.
 at::Tensor host_source(const at::Tensor& self, const at::Tensor& dst) {

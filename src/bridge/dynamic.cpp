@@ -131,7 +131,7 @@ bool is_mask(const at::Tensor& t) {
 // masks stay where `keep_masks` says so.
 Indices positions(const at::Tensor& self, const Indices& indices, bool keep_masks) {
   Indices result;
-  for (const std::optional<at::Tensor>& i : indices) {
+  for (const std::optional<at::Tensor> i : indices) {
     if (!i || !i->defined()) {
       result.push_back(std::nullopt);
       continue;
@@ -169,7 +169,7 @@ at::Tensor& index_put_impl(at::Tensor& self, const Indices& indices, const at::T
                            bool accumulate, bool unsafe) {
   // One value through masks alone is a select: no read.
   bool keep = values.numel() == 1 && !accumulate;
-  for (const std::optional<at::Tensor>& i : indices) keep &= !i || !i->defined() || is_mask(*i);
+  for (const std::optional<at::Tensor> i : indices) keep &= !i || !i->defined() || is_mask(*i);
   const at::Tensor v =
       values.device() == self.device() || values.dim() == 0 ? values : values.to(self.device());
   self.copy_(run("aten::_index_put_impl",

@@ -16,7 +16,6 @@ using ops::Number;
 using ops::NumberKind;
 using trace::CallKey;
 using trace::Dims;
-using trace::DType;
 
 Number to_number(const c10::Scalar& s) {
   if (s.isBoolean()) return Number::of(s.to<bool>());

@@ -107,8 +107,9 @@ class Client {
                           std::function<void()> on_host_done = {}) const;
   Buffer uninitialized_buffer(ElementType type, std::span<const int64_t> dims,
                               PJRT_Device* device = nullptr) const;
-  // Memory of another owner as a buffer, without a copy; `on_delete` is called when the plugin no
-  // longer uses it. Host memory on the CPU plugins must be aligned to kZeroCopyAlignment.
+  // Memory of another owner as a buffer, without a copy; `on_delete` is called, on any thread and
+  // maybe after the buffer's end, when the plugin no longer uses it. Host memory on the CPU plugins
+  // must be aligned to kZeroCopyAlignment.
   Buffer view_of_device_buffer(void* data, ElementType type, std::span<const int64_t> dims,
                                PJRT_Device* device = nullptr,
                                std::function<void()> on_delete = {}) const;

@@ -204,7 +204,8 @@ py::list ops_list() {
     py::dict d;
     d["name"] = op.name;
     d["family"] = op.overloads;
-    d["file"] = def->file.substr(def->file.rfind('/') + 1);
+    // "aten/special.cpp": the names alone are not unique.
+    d["file"] = def->file.substr(def->file.rfind('/', def->file.rfind('/') - 1) + 1);
     static const char* kLayouts[] = {"row-major", "elementwise", "like self", "channels last"};
     d["layout"] = kLayouts[static_cast<int>(def->layout)];
     d["random"] = def->random;
@@ -270,8 +271,9 @@ py::dict storage_info(const at::Tensor& t) {
 // each other's fields.
 bool set_data(const at::Tensor& t, const at::Tensor& data) {
   auto plain = [](const at::Tensor& x) {
-    return typeid(*x.unsafeGetTensorImpl()) == typeid(at::TensorImpl) &&
-           x.layout() == at::kStrided && !x.key_set().has(c10::DispatchKey::Python);
+    const at::TensorImpl& impl = *x.unsafeGetTensorImpl();
+    return typeid(impl) == typeid(at::TensorImpl) && x.layout() == at::kStrided &&
+           !x.key_set().has(c10::DispatchKey::Python);
   };
   if (!plain(t) || !plain(data)) return false;
   if (auto* meta = torch::autograd::impl::get_autograd_meta(t)) {

@@ -34,7 +34,7 @@ struct Instance {
   Call call;
   std::vector<OutputSpec> outputs;
   std::vector<ScalarUse> scalars;
-  int64_t random_draws = 0;  // 32-bit draws
+  int64_t random_draws = 0;  // 32-bit draws, in whole Philox blocks of four
   int assertions = 0;
 
   // Runs the lowering: `inputs` are the tensors in order; results are in base layout, one per

@@ -105,7 +105,7 @@ TEST(draws_assertions_and_missing_results_are_noted) {
   CallKey k(op("test::random"), {});
   k.tensor(f32({5}));
   k.layout(nullptr, 0);
-  EXPECT_EQ(t.get(k.view()).random_draws, 5);
+  EXPECT_EQ(t.get(k.view()).random_draws, 8);  // whole Philox blocks of four
 
   CallKey p(op("test::pick"), {});
   p.tensor(f32({5}));

@@ -98,7 +98,7 @@ class CallKey {
   void bytes(const void* p, size_t n) {
     if (size_ + n > capacity_) [[unlikely]]
       grow(n);
-    std::memcpy(data_ + size_, p, n);
+    if (n > 0) std::memcpy(data_ + size_, p, n);  // an empty vector's data may be null
     size_ += n;
   }
   void grow(size_t n) {

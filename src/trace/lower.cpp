@@ -94,8 +94,8 @@ std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live) {
     if (nodes[n].inst->assertions > 0) needed[n] = true;
     if (!needed[n]) continue;
     for (size_t i = 0; i < input_count(nodes[n]); ++i) {
-      const int32_t r = w.inputs()[nodes[n].first_input + i];
-      if (r < 0) needed[static_cast<size_t>(producer[static_cast<size_t>(~r)])] = true;
+      const int32_t r = w.inputs()[nodes[n].first_input + i], output = ~r;
+      if (r < 0) needed[static_cast<size_t>(producer[static_cast<size_t>(output)])] = true;
     }
   }
   return needed;
@@ -135,9 +135,9 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
     const Node& node = w.nodes()[n];
     std::vector<hlo::Value> inputs;
     for (size_t i = 0; i < input_count(node); ++i) {
-      const int32_t r = w.inputs()[node.first_input + i];
+      const int32_t r = w.inputs()[node.first_input + i], output = ~r;
       inputs.push_back(r >= 0 ? parameters[static_cast<size_t>(r)]
-                              : computed[static_cast<size_t>(~r)]);
+                              : computed[static_cast<size_t>(output)]);
     }
     std::string where = node.inst->def->name;
     if (describe && node.location.code) where += " at " + describe(node.location);
