@@ -251,14 +251,15 @@ void register_binary(Registry& r) {
       {"aten::__irshift__.Scalar", kInteger, kKeep, "rshift_cpu", shift_right},
   };
   for (const Binary& k : kShifts) {
-    r.op(k.name, [k](Ctx& x, Value self, Scalar other) {
-       return binary(x, k, self, other);
-     }).elementwise();
+    r.op(k.name, [k](Ctx& x, Value self, Scalar other) { return binary(x, k, self, other); })
+        .elementwise()
+        .number_is_operand();
   }
   static constexpr Binary kRemainder{"", kOrdered, kDivides, "remainder_cpu", remainder};
-  r.op("aten::remainder.Scalar_Tensor", [](Ctx& x, Scalar self, Value other) {
-     return binary(x, kRemainder, self, other);
-   }).elementwise();
+  r.op("aten::remainder.Scalar_Tensor",
+       [](Ctx& x, Scalar self, Value other) { return binary(x, kRemainder, self, other); })
+      .elementwise()
+      .number_is_operand();
   r.op("aten::div.Tensor_mode", [](Ctx& x, Value self, Value other, Opt<std::string> mode) {
      x.check(!mode || *mode == "trunc" || *mode == "floor",
              "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '",

@@ -73,9 +73,10 @@ void register_compare(Registry& r) {
     r.op(std::string(k.name) + ".Tensor", [k](Ctx& x, Value self, Value other) {
        return compare_tensors(x, k, self, other);
      }).elementwise();
-    r.op(std::string(k.name) + ".Scalar", [k](Ctx& x, Value self, Scalar other) {
-       return compare_number(x, k, self, other);
-     }).elementwise();
+    r.op(std::string(k.name) + ".Scalar",
+         [k](Ctx& x, Value self, Scalar other) { return compare_number(x, k, self, other); })
+        .elementwise()
+        .number_is_operand();
   }
   for (const Logical& k : kLogicals) {
     r.op(k.name, [k](Ctx& x, Value self, Value other) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/strides.h>
 
 #include "bridge/dtype.h"
 #include "bridge/errors.h"
@@ -58,6 +59,16 @@ struct DeviceFinder {
 
 c10::DeviceIndex current_device() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->getDevice().index();
+}
+
+bool is_row_major(const at::TensorBase& t) {
+  const c10::IntArrayRef sizes = t.sizes(), strides = t.strides();
+  int64_t expected = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    if (strides[i] != expected) return false;
+    expected *= std::max<int64_t>(sizes[i], 1);
+  }
+  return true;
 }
 
 // Encodes the arguments of one call and collects its run-time operands.
@@ -127,6 +138,7 @@ class Encoder {
   const at::TensorBase* second = nullptr;
   c10::SmallVector<const at::TensorBase*, 8> all;
   bool all_contiguous = true;
+  bool all_row_major = true;  // contiguous, and with the plain strides even where a size is 1
   bool has_host_number = false;
 
  private:
@@ -143,6 +155,7 @@ class Encoder {
       TPU_CHECK(t.layout() == c10::kStrided, ErrorKind::kUnsupported,
                 "sparse tensors have no TPU kernels; use .to_dense()");
       all_contiguous &= t.is_contiguous();
+      all_row_major &= is_row_major(t);
       all.push_back(&t);
       if (!first) {
         first = &t;
@@ -227,11 +240,12 @@ class Encoder {
 
 // ---- Strides of results.
 
-// TensorIterator's short cut for operands of one shape: channels-last ones give a result in that
-// format's own strides, other dense ones of one layout hand their strides on, as they are even
-// where a size is 1. Empty: no short cut.
+// TensorIterator's short cut for operands of one shape: contiguous or channels-last ones give a
+// result in that format's own strides, other dense ones of one layout hand their strides on, as
+// they are even where a size is 1. Empty: no short cut.
 Dims common_strides(const ops::OpDef& def, const Encoder& e) {
-  if (def.layout != ops::LayoutRule::kElementwise || e.all_contiguous || e.has_host_number)
+  if (def.layout != ops::LayoutRule::kElementwise || e.all_row_major || e.has_host_number ||
+      def.number_is_operand)
     return {};
   const at::TensorBase* t = e.all[0];
   bool same_strides = t->is_non_overlapping_and_dense(), channels_last = true;
@@ -239,6 +253,10 @@ Dims common_strides(const ops::OpDef& def, const Encoder& e) {
     if (o->sizes() != t->sizes()) return {};
     same_strides &= o->strides() == t->strides();
     channels_last &= o->is_contiguous(c10::MemoryFormat::ChannelsLast);
+  }
+  if (e.all_contiguous) {
+    const auto row_major = c10::contiguous_strides(t->sizes());
+    return Dims(row_major.begin(), row_major.end());
   }
   if (channels_last) return c10::get_channels_last_strides_2d(t->sizes());
   return same_strides ? Dims(t->strides().begin(), t->strides().end()) : Dims();
@@ -309,10 +327,12 @@ Dims channels_last_order(const at::TensorBase* t) {
 }
 
 Dims result_order(const ops::OpDef& def, const Encoder& e) {
+  if (e.all_row_major) return {};
+  if (def.layout == ops::LayoutRule::kElementwise) return elementwise_order(e.all);
   if (e.all_contiguous) return {};
   switch (def.layout) {
-    case ops::LayoutRule::kContiguous: return {};
-    case ops::LayoutRule::kElementwise: return elementwise_order(e.all);
+    case ops::LayoutRule::kContiguous:
+    case ops::LayoutRule::kElementwise: return {};
     case ops::LayoutRule::kLikeSelf: return e.first ? elementwise_order({e.first}) : Dims();
     case ops::LayoutRule::kChannelsLast: {
       Dims order = channels_last_order(e.first);

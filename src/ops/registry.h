@@ -48,6 +48,7 @@ struct OpDef {
     double value;
   };
   std::vector<Fold> folds;
+  bool number_is_operand = false;
   bool random = false;
   bool boundary = false;
   std::string file;  // source file of the declaration, for the docs
@@ -64,6 +65,8 @@ class OpBuilder {
   OpBuilder& boundary() { return d_.boundary = true, *this; }
   OpBuilder& layout(LayoutRule r) { return d_.layout = r, *this; }
   OpBuilder& elementwise() { return layout(LayoutRule::kElementwise); }
+  // TensorIterator sees the Scalar as a second operand, of no dims.
+  OpBuilder& number_is_operand() { return d_.number_is_operand = true, *this; }
 
  private:
   OpDef& d_;

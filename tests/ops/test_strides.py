@@ -1,0 +1,59 @@
+"""Strides of results, where a size is 1 or 0 too: TensorIterator's rules, as on the CPU."""
+
+import pytest
+import torch
+
+from torch_tpu.mode import EagerMode, set_eager_mode
+
+OPS = {
+    "mul": lambda x: x * x,
+    "number": lambda x: x * 2,
+    "exp": lambda x: x.exp(),
+    "clone": lambda x: x.clone(),
+    "compare": lambda x: x > 1,
+    "where": lambda x: torch.where(x > 1, x, x),
+    "cast": lambda x: x.to(torch.int32),
+    "addcmul": lambda x: torch.addcmul(x, x, x),
+    "lerp": lambda x: torch.lerp(x, x, 0.5),
+    "clamp": lambda x: torch.clamp(x, 0),
+    "promote": lambda x: x * x.double(),
+    "broadcast": lambda x: x + x.new_ones(x.shape[-1]),
+    "contiguous": lambda x: x.new_ones(x.shape) + x,
+    "shift": lambda x: x.to(torch.int64) << 1,
+    "empty_like": torch.empty_like,
+}
+
+LAYOUTS = [
+    ((2, 3), (1, 2)),
+    ((1, 8), (1, 1)),
+    ((8, 1), (1, 9)),
+    ((1, 1, 8), (1, 1, 1)),
+    ((1, 2, 2, 4), (16, 1, 8, 2)),
+    ((1, 2, 2, 4), (1, 1, 8, 2)),
+    ((1, 2, 2, 4), (3, 1, 8, 2)),
+    ((1, 1, 1, 8), (8, 8, 8, 1)),
+    ((1, 1, 1, 8), (1, 1, 1, 1)),
+    ((1, 1, 1, 1), (5, 6, 7, 8)),
+    ((2, 1, 1, 1), (1, 1, 1, 1)),
+    ((2, 3, 1, 1), (3, 1, 9, 9)),
+    ((2, 3, 4, 5), (60, 1, 15, 3)),
+    ((2, 3, 4, 5), (120, 2, 30, 6)),
+    ((2, 3, 4, 5, 6), (360, 1, 90, 18, 3)),
+    ((2, 3, 4), (4, 0, 1)),
+    ((2, 8, 0, 4), (1, 2, 64, 16)),
+    ((0, 3), (3, 1)),
+    ((2, 0, 3), (1, 2, 2)),
+]
+
+
+@pytest.mark.parametrize(("shape", "strides"), LAYOUTS, ids=str)
+def test_strides_of_results(shape, strides):
+    with set_eager_mode(EagerMode.DEFER_AND_FUSE):
+        c, t = (torch.ones(800, device=d).as_strided(shape, strides) for d in ("cpu", "tpu"))
+        for name, f in OPS.items():
+            want, got = f(c), f(t)
+            assert got.shape == want.shape and got.stride() == want.stride(), (
+                name,
+                got.stride(),
+                want.stride(),
+            )
