@@ -6,6 +6,8 @@ import pytest
 import torch
 from helpers import exact, run_python
 
+pytestmark = pytest.mark.usefixtures("full_compiles")
+
 LOOP = """
     import resource, torch
     from torch_tpu.mode import EagerMode

@@ -12,6 +12,8 @@ from helpers import exact, run_python
 
 from torch_tpu.mode import EagerMode, set_eager_mode
 
+pytestmark = pytest.mark.usefixtures("full_compiles")
+
 FUSED, STRICT = EagerMode.DEFER_AND_FUSE, EagerMode.DEFER_NEVER
 HERE = os.path.basename(__file__)
 

@@ -8,6 +8,8 @@ from helpers import exact, run_python, same
 from torch_tpu import debug
 from torch_tpu.mode import EagerMode, set_eager_mode
 
+pytestmark = pytest.mark.usefixtures("full_compiles")
+
 FUSED = EagerMode.DEFER_AND_FUSE
 
 
