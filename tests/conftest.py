@@ -47,18 +47,3 @@ def mode(request):
     """Run the test once in each eager mode."""
     with set_eager_mode(request.param):
         yield request.param
-
-
-def pytest_collection_modifyitems(config, items):
-    """Tests that are known to fail, each with its reason, are run and reported as expected."""
-    path = config.rootpath / "tests" / "known_failures.txt"
-    known = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        if line.strip() and not line.startswith("#"):
-            name, _, reason = line.partition(" # ")
-            known[name.strip()] = reason.strip()
-    for item in items:
-        name = item.nodeid.split("[")[0]
-        reason = known.get(item.nodeid) or known.get(name)
-        if reason:
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))

@@ -111,6 +111,8 @@ def mtcnn(monkeypatch):
 
 def batched_nms(boxes, scores, group, threshold):
     """Give the boxes [n, 4] that overlap no better one of their group, best first."""
+    if len(boxes) == 0:
+        return torch.empty(0, dtype=torch.long, device=boxes.device)
     apart = boxes + (group * (boxes.max() + 1)).unsqueeze(1)
     order = scores.argsort(descending=True, stable=True)
     a = apart[order]
