@@ -84,7 +84,7 @@ def _shapes(r: Report, products: list[tuple[_hlo.Product, int]]) -> list[str]:
         share = p.flops * times / total if total else 0.0
         if share < _FLOPS:
             continue
-        sizes = {"contracted": p.contracted, "columns": p.shape[-1] if p.shape else 1}
+        sizes = {"contracted": p.contracted, "columns": p.columns}
         for what, n in sizes.items():
             used = n / (-(-n // r.chip.mxu) * r.chip.mxu) if n else 1.0
             if used <= 0.75:

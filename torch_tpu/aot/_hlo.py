@@ -276,6 +276,7 @@ class Product:
     passes: int  # over the matrix unit: 1, 3 or 6
     op_name: str
     shape: tuple[int, ...]
+    columns: int  # of a plain matrix product; 0: batches or a window stand between
 
     @property
     def contracted(self) -> int:
@@ -284,6 +285,17 @@ class Product:
 
 
 _PASSES = {"default": 1, "high": 3, "highest": 6}
+
+
+def dearest_product(module: Module, i: Instruction, where: str) -> str:
+    """The name of the largest matrix product in an instruction; empty where there is none."""
+    found = [
+        p
+        for inner, computation in module.inside(i, where)
+        if inner.opcode in ("convolution", "dot")
+        and (p := _product(inner, module.types(computation))) is not None
+    ]
+    return max(found, key=lambda p: p.flops).op_name if found else ""
 
 
 def products(module: Module) -> Iterator[tuple[Product, int]]:
@@ -313,7 +325,10 @@ def _product(i: Instruction, types: dict[str, str]) -> Product | None:
     precision = re.search(r"operand_precision=\{(\w+)", i.rest)
     wide = left.dtype in ("f32", "f64") or right.dtype in ("f32", "f64")
     passes = _PASSES.get(precision[1] if precision else "default", 1) if wide else 1
-    return Product(flops, left.dtype, passes, i.op_name, out.dims)
+    labels = _LABELS.search(i.rest)
+    plain = labels is not None and len(labels[3]) == 2
+    columns = out.dims[labels[3].index("f")] if labels and plain else 0
+    return Product(flops, left.dtype, passes, i.op_name, out.dims, columns)
 
 
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")

@@ -213,13 +213,9 @@ def _fusions(module: _hlo.Module) -> list[Fusion]:
         cycles = i.cycles
         if cycles == 0:
             continue
-        name = i.op_name
         # A fusion is named after its root; what costs is a product in it.
-        for inner, _ in module.inside(i, where):
-            if inner.opcode in ("convolution", "dot") and inner.op_name:
-                name = inner.op_name
-                break
-            name = name or inner.op_name
+        name = _hlo.dearest_product(module, i, where) or i.op_name
+        name = name or next((x.op_name for x, _ in module.inside(i, where) if x.op_name), "")
         out.append(Fusion(i.name, i.opcode, *split_name(name), cycles, times))
     return out
 
