@@ -1,6 +1,7 @@
 """Programs compiled by libtpu, which needs no TPU: reports, cycles by precision, errors.
 
-Run by name (pytest -m tpu_aot tests/aot); a plain pytest leaves them out. Results of the compiler are kept between runs.
+Run by name (pytest -m tpu_aot tests/aot); a plain pytest leaves them out. Results of the compiler
+are kept between runs.
 """
 
 import json
