@@ -17,6 +17,7 @@ LAYERS: dict[str, set[str]] = {
     "ops": {"hlo", "base"},
     "aten": {"ops", "hlo", "base"},
     "trace": {"ops", "hlo", "base"},
+    "ahead": {"pjrt", "base"},
     "runtime": {"trace", "ops", "hlo", "pjrt", "base"},
     "bridge": {"runtime", "trace", "ops", "hlo", "pjrt", "base"},
     "dist": {"bridge", "runtime", "trace", "ops", "hlo", "pjrt", "base"},

@@ -22,6 +22,7 @@ from torch_tpu import _C
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+TPU_CHECK = ROOT / "tools" / "tpu_check.json"
 HEAD = "<!-- Written by tools/gen_docs.py; do not edit. -->"
 
 
@@ -89,6 +90,17 @@ def users_of(text: str, folders: Iterable[str], but: str = "") -> list[str]:
     return [str(p.relative_to(src)) for p in found if p.name != but and text in p.read_text()]
 
 
+def verdict(counts: dict[str, int] | None) -> str:
+    """A cell: what the compiler said of an op's modules."""
+    if not counts:
+        return ""
+    total, accepted = sum(counts.values()), counts.get("ok", 0)
+    if accepted == total:
+        return "all"
+    why = max((k for k in counts if k != "ok"), key=lambda k: counts[k])
+    return f"{accepted} of {total}: {why}"
+
+
 def ops_page() -> str:
     """docs/ops.md."""
     defs = sorted(_C.ops(), key=lambda row: str(row["name"]))
@@ -135,6 +147,17 @@ def ops_page() -> str:
         "of the first tensor, *channels last* when the\nfirst tensor (or a weight) is.",
         "## Declared",
     ]
+    checked = json.loads(TPU_CHECK.read_text()) if TPU_CHECK.exists() else {"ops": {}}
+    chips = sorted({chip for row in checked["ops"].values() for chip in row})
+    if chips:
+        modules = ", ".join(f"{k}: {n:,}" for k, n in checked["modules"].items())
+        out.insert(
+            -1,
+            "**v5e**, **v5p**, **v6e**, **tpu7x**: what the compiler says of the modules that "
+            "the op suite and PyTorch's\noperator database print for the definition "
+            "(tools/tpu_check.py): *all* accepted, or how many of how many\nand why not; blank: "
+            f"none was compiled for that chip. Modules: {modules}.",
+        )
     by_file: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in aten:
         by_file[row["file"]].append(row)
@@ -144,9 +167,10 @@ def ops_page() -> str:
             others = sorted(set(row["family"]) - {row["name"]})
             shown = " ".join(f"`{n.removeprefix('aten::')}`" for n in others)
             mark = "random" if row["random"] else ""
-            rows.append((f"`{row['name']}`", shown, row["layout"], mark))
+            said = [verdict(checked["ops"].get(row["name"], {}).get(chip)) for chip in chips]
+            rows.append((f"`{row['name']}`", shown, row["layout"], mark, *said))
         out.append(f"### src/{file}")
-        out.append(table(("definition", "also runs", "layout", ""), rows))
+        out.append(table(("definition", "also runs", "layout", "", *chips), rows))
 
     out.append("## Written by hand")
     out.append(

@@ -61,6 +61,19 @@ def time_launch(device: int, rounds: int) -> float: ...  # seconds of the plugin
 def set_module_callback(fn: Callable[[str, str], None] | None) -> None: ...  # (key, text) of each compile
 def storage_info(t: torch.Tensor) -> dict[str, Any]: ...  # slot, state ("deferred" | "ready"), base type
 
+# -- traced programs -----------------------------------------------------------------------------
+class Tracing:
+    # Between enter() and exit() every op of this thread on the device goes into the program.
+    def __init__(self, device: int, for_tpu: bool) -> None: ...
+    def enter(self) -> None: ...
+    def exit(self) -> None: ...
+    def placeholder(self, sizes: list[int], strides: list[int], dtype: torch.dtype) -> torch.Tensor: ...
+    # text; arguments: (kind, index, output that updates it or -1); constants; outputs (count); assertions
+    def finish(self, outputs: list[torch.Tensor], assertions: bool) -> dict[str, Any]: ...
+
+def push_path(path: str) -> None: ...  # the module that runs on this thread, for locations
+def pop_path() -> None: ...
+
 # `t.data = data` between device types, what torch does except for its check: reset the
 # grad accumulator when dtype or device differ, then unsafeGetTensorImpl()->shallow_copy_from.
 # Gives False and changes nothing unless both are plain TensorImpls (no wrapper subclass, dense).

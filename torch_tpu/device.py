@@ -303,6 +303,13 @@ class _Module(ModuleType):
 sys.modules[__name__].__class__ = _Module
 
 
+def __getattr__(name: str) -> Any:
+    # Rarely needed, and imports what starting up need not.
+    if name == "aot":
+        return importlib.import_module("torch_tpu.aot")
+    raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
+
+
 def _register_submodules() -> None:
     """Make `import torch.tpu.memory` and the like work."""
     for name in ("cache", "memory", "random", "streams"):

@@ -214,23 +214,42 @@ Value finite_base(Ctx& x, Value v) {
   return x.b.select(x.b.compare(Cmp::kEq, v, x.like(v, -kInfinity)), x.like(v, 0), v);
 }
 
+// The score of what a row may not see, for a TPU: finite, so that a row that sees nothing needs no
+// care before its softmax is done.
+constexpr double kUnseen = -1e38;
+
 std::pair<Value, Value> forward_rows(Ctx& x, const Problem& p, Value q, const Rows& r) {
   auto& b = x.b;
-  const Value s = score_rows(x, p, q, r);
-  const Value top = finite_base(x, x.max(s, {4}));
+  Value s = score_rows(x, p, q, r);
+  // A TPU compiler makes scores, maximum, exponentials and their sum one loop, but only when
+  // nothing stands between them. Without a mask every row sees something.
+  const bool one_loop = !x.on_cpu_plugin();
+  const bool may_be_blind = p.bias.valid();
+  if (one_loop && may_be_blind) s = b.maximum(s, x.like(s, kUnseen));
+  const Value top = one_loop ? x.max(s, {4}) : finite_base(x, x.max(s, {4}));
   Value e = b.unary(Op::kExponential, b.sub(s, spread(x, top, s.dims())));
   const Value total = x.sum(e, {4});
-  const Value lse = b.add(top, b.unary(Op::kLog, total));
+  Value lse = b.add(top, b.unary(Op::kLog, total));
+  // For the same reason a TPU divides before the product, as softmax does.
+  if (one_loop) e = b.div(e, spread(x, total, s.dims()));
   if (p.dropout_p > 0) e = b.mul(e, dropout_factor(x, p, s.dims(), r));
-  const Value mixed = wide_dot(x, b.convert(e, p.v.dtype()), p.v, kRowsValue);
-  const Value empty = b.compare(Cmp::kEq, total, x.like(total, 0));
-  const Value divisor = b.select(empty, x.like(total, 1), total);
-  return {b.convert(b.div(mixed, spread(x, divisor, mixed.dims())), p.q.dtype()), lse};
+  Value out = wide_dot(x, b.convert(e, p.v.dtype()), p.v, kRowsValue);
+  if (!one_loop) {
+    const Value empty = b.compare(Cmp::kEq, total, x.like(total, 0));
+    const Value divisor = b.select(empty, x.like(total, 1), total);
+    out = b.div(out, spread(x, divisor, out.dims()));
+  } else if (may_be_blind) {
+    const Value blind = b.compare(Cmp::kEq, top, x.like(top, kUnseen));
+    lse = b.select(blind, x.like(lse, -kInfinity), lse);
+    out = b.select(spread(x, blind, out.dims()), x.like(out, 0), out);
+  }
+  return {b.convert(out, p.q.dtype()), lse};
 }
 
-int64_t block_rows(const Problem& p) {
+int64_t block_rows(const Problem& p, bool on_cpu_plugin) {
   const int64_t per_row = p.b * p.heads * p.s;
-  if (per_row * p.l <= kWholeScores || p.l <= 128) return p.l;
+  // On v6e the loop costs a fifth more cycles, so there a GiB of scores is worth it.
+  if (per_row * p.l <= (on_cpu_plugin ? kWholeScores : 2 * kWholeScores) || p.l <= 128) return p.l;
   const int64_t fit = std::max<int64_t>(kBlockScores / std::max<int64_t>(per_row, 1), 1);
   return std::min<int64_t>(p.l, (fit + 127) / 128 * 128);
 }
@@ -284,7 +303,7 @@ std::array<Value, 4> attention(Ctx& x, Value query, Value key, Value value, Opt<
   Dims lse_dims = concat(p.lead, {p.heads, p.l});
   if (lse_dims.size() < 3) lse_dims.insert(lse_dims.begin(), 3 - lse_dims.size(), 1);
   const Dims out5{p.b, p.kv, p.group, p.l, p.ev};
-  const int64_t rows = block_rows(p);
+  const int64_t rows = block_rows(p, x.on_cpu_plugin());
   Value out, lse;
   if (hlo::product(out5) == 0 || p.s == 0) {
     out = x.zeros({query.dtype(), out5});
@@ -365,7 +384,7 @@ std::array<Value, 4> attention_backward(Ctx& x, Value grad_out, Value query, Val
     };
     p.state = b.concatenate({half(seed), half(offset)}, 0);
   }
-  const int64_t rows = block_rows(p);
+  const int64_t rows = block_rows(p, x.on_cpu_plugin());
   Gradients g;
   if (p.b * p.heads * p.l * p.s == 0) {
     g.q = x.zeros(p.q.type()), g.k = x.zeros(p.k.type()), g.v = x.zeros(p.v.type());

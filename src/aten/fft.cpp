@@ -2,6 +2,7 @@
 // inverse forms divide by the number of points; PyTorch says with a mode whether to divide.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "aten/all.h"
 #include "aten/indexing.h"
@@ -29,9 +30,70 @@ Dims checked_dims(Context& x, Value self, const Dims& dims) {
   return out;
 }
 
+// ---- Double precision for TPUs, whose compilers have the instruction in single only: products
+// with a matrix of roots of unity.
+
+constexpr int64_t kMaxMatrixPoints = 8192;  // the matrix takes 1 GiB
+
+// cos and sin of 2 pi j k / n for j below `rows` and k below `columns`.
+std::pair<Value, Value> roots(Context& x, int64_t rows, int64_t columns, int64_t n) {
+  x.check_supported(n <= kMaxMatrixPoints, "a float64 transform of ", n,
+                    " points; TPUs take up to ", kMaxMatrixPoints,
+                    " in double precision: use float32");
+  const Type whole{DType::kI32, {rows, columns}};
+  const Value product = x.b.mul(x.b.iota(whole, 0), x.b.iota(whole, 1));  // below 2^26
+  const Value turn =
+      x.b.convert(x.b.binary(hlo::Op::kRemainder, product, x.like(product, static_cast<double>(n))),
+                  DType::kF64);
+  const Value angle = x.b.mul(turn, x.like(turn, 2 * std::numbers::pi / static_cast<double>(n)));
+  return {x.b.unary(hlo::Op::kCosine, angle), x.b.unary(hlo::Op::kSine, angle)};
+}
+
+// v's dim `axis` replaced by the products of it with the rows of `m`.
+Value along_axis(Context& x, Value v, Value m, int64_t axis) {
+  hlo::DotDims d;
+  d.lhs_contract = {axis};
+  d.rhs_contract = {0};
+  const Value r = x.dot(v, m, d);
+  Dims order = x.all_axes(r);
+  std::rotate(order.begin() + axis, order.end() - 1, order.end());
+  return x.b.transpose(r, order);
+}
+
+Value matrix_transform(Context& x, Value v, FftKind kind, Dims dims, int64_t last_size) {
+  const auto complex_axis = [&](Value u, int64_t axis, bool forward) {
+    const int64_t n = u.dim(axis);
+    const auto [cosine, sine] = roots(x, n, n, n);
+    const Value r = along_axis(x, u, x.b.complex(cosine, forward ? x.b.neg(sine) : sine), axis);
+    return forward ? r : x.b.div(r, x.like(r, static_cast<double>(n)));
+  };
+  const int64_t last = dims.back();
+  if (kind == FftKind::kRfft) v = x.b.complex(v, x.zeros(v.type()));
+  if (kind == FftKind::kIrfft) dims.pop_back();
+  for (const int64_t axis : dims)
+    v = complex_axis(v, axis, kind == FftKind::kFft || kind == FftKind::kRfft);
+  if (kind == FftKind::kRfft) return x.b.slice_dim(v, last, 0, last_size / 2 + 1);
+  if (kind != FftKind::kIrfft) return v;
+  // Each of the halved dim's numbers stands for two but the first and, of an even size, the last.
+  const int64_t half = v.dim(last);
+  const auto [cosine, sine] = roots(x, half, last_size, last_size);
+  const Value row = x.b.iota({DType::kI32, {half, last_size}}, 0);
+  Value once = x.b.compare(hlo::Cmp::kEq, row, x.like(row, 0));
+  if (last_size % 2 == 0) {
+    once = x.b.logical_or(
+        once, x.b.compare(hlo::Cmp::kEq, row, x.like(row, static_cast<double>(half - 1))));
+  }
+  const double n = static_cast<double>(last_size);
+  const Value weight = x.b.select(once, x.like(cosine, 1 / n), x.like(cosine, 2 / n));
+  return x.b.sub(along_axis(x, x.b.real(v), x.b.mul(cosine, weight), last),
+                 along_axis(x, x.b.imag(v), x.b.mul(sine, weight), last));
+}
+
 // One instruction over `dims` (at most three); the last of them is the halved one of kRfft and
 // kIrfft, and `last_size` its real size.
 Value transform(Context& x, Value v, FftKind kind, const Dims& dims, int64_t last_size) {
+  if (!x.on_cpu_plugin() && (v.dtype() == DType::kF64 || v.dtype() == DType::kC128))
+    return matrix_transform(x, v, kind, dims, last_size);
   Dims to_end, back(static_cast<size_t>(v.rank()));
   for (int64_t i = 0; i < v.rank(); ++i) {
     if (std::find(dims.begin(), dims.end(), i) == dims.end()) to_end.push_back(i);

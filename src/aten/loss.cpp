@@ -264,6 +264,14 @@ Value nll_backward(Ctx& x, Value grad, Value self, Value target, const Opt<Value
             " and tensor.size[0] = ", grad.rank() > 0 ? grad.dim(0) : 0);
   }
   if (reduction == kMean) g = x.b.div(g, x.b.reshape(x.convert(total_weight, c), {}));
+  if (!weight && g.rank() == 0) {
+    // One number for all samples; those that are ignored are of no class. Fewer operands: a
+    // compiler then makes this gradient inside the products that read it.
+    const Value none = x.b.splat(n.index.type(), int64_t{-1});
+    const Value hit = at_class(x, self, x.b.select(n.ignored, none, n.index), dim);
+    const Value value = x.b.broadcast_scalar(x.b.neg(g), self.dims());
+    return x.convert(x.b.select(hit, value, zero_like(x, value)), self.dtype());
+  }
   const Value of_sample =
       x.b.select(n.ignored, zero_like(x, n.weight), x.b.neg(x.binary(Op::kMultiply, n.weight, g)));
   Dims map;

@@ -159,21 +159,83 @@ void check_expands(Ctx& x, Value self, const Dims& to) {
           ")");
 }
 
-// Sums of mat1 x mat2, not yet rounded.
-Value mm_sums(Ctx& x, Value mat1, Value mat2) {
+// A matrix as [rows..., columns] where a reshape merged several dims into its rows. With the matrix
+// a TPU compiler copies from the layout of the array's other users; with the array it chooses one.
+Value unmerged(Ctx& x, Value matrix) {
+  const Value v = x.b.operand_of(matrix, Op::kReshape);
+  if (!v.valid() || matrix.numel() == 0) return matrix;
+  int64_t rows = 1;
+  for (int64_t i = 0; i < v.rank() && rows < matrix.dim(0); ++i) {
+    rows *= v.dim(i);
+    if (rows != matrix.dim(0) || i == 0) continue;
+    Dims d(v.dims().begin(), v.dims().begin() + i + 1);
+    d.push_back(matrix.dim(1));
+    return x.b.reshape(v, d);
+  }
+  return matrix;
+}
+
+Dims rows_of(Value v) { return {v.dims().begin(), v.dims().end() - 1}; }
+
+// mat1 x mat2 for a TPU as [rows..., columns], with the rows that were merged. Narrow floats are
+// summed in float32 whatever `result` is, and rounded once.
+Value tpu_product(Ctx& x, Value mat1, Value mat2, DType result) {
+  const DType t = mat1.dtype();
+  const auto p = t == DType::kBF16 || hlo::is_float8(t) ? hlo::Precision::kDefault : x.precision();
+  if (const Value u = x.b.operand_of(mat1, Op::kTranspose); u.valid()) {
+    // Summed over merged rows, as a weight's gradient is.
+    const Value l = unmerged(x, u), r = unmerged(x, mat2);
+    if (l.rank() > 2 && r.rank() > 2 && rows_of(l) == rows_of(r)) {
+      hlo::DotDims d;
+      for (int64_t i = 0; i < l.rank() - 1; ++i) d.lhs_contract.push_back(i);
+      d.rhs_contract = d.lhs_contract;
+      return x.b.dot_general(l, r, d, p, result);
+    }
+  }
+  const Value l = unmerged(x, mat1);
+  return x.b.dot_general(l, mat2, {.lhs_contract = {l.rank() - 1}, .rhs_contract = {0}}, p, result);
+}
+
+// The same for batches: [batch..., rows, columns].
+Value tpu_batched_product(Ctx& x, Value batch1, Value batch2, DType result) {
+  const auto split = [&](Value v) {
+    const Value u = x.b.operand_of(v, Op::kReshape);
+    const bool same = u.valid() && u.rank() > 3 && u.numel() > 0 &&
+                      u.dim(u.rank() - 2) == v.dim(1) && u.dim(u.rank() - 1) == v.dim(2);
+    return same ? u : v;
+  };
+  Value l = split(batch1), r = split(batch2);
+  const auto batch = [](Value v) { return Dims(v.dims().begin(), v.dims().end() - 2); };
+  if (batch(l) != batch(r)) l = batch1, r = batch2;
+  hlo::DotDims d;
+  for (int64_t i = 0; i < l.rank() - 2; ++i) d.lhs_batch.push_back(i);
+  d.rhs_batch = d.lhs_batch;
+  d.lhs_contract = {l.rank() - 1};
+  d.rhs_contract = {l.rank() - 2};
+  const DType t = batch1.dtype();
+  const auto p = t == DType::kBF16 || hlo::is_float8(t) ? hlo::Precision::kDefault : x.precision();
+  return x.b.dot_general(l, r, d, p, result);
+}
+
+// Sums of mat1 x mat2, not yet rounded; on a TPU in `tpu_result` and with the rows that were
+// merged.
+Value mm_sums(Ctx& x, Value mat1, Value mat2, DType tpu_result) {
   x.check(mat1.dim(1) == mat2.dim(0), "mat1 and mat2 shapes cannot be multiplied (",
           by(mat1.dims()), " and ", by(mat2.dims()), ")");
   x.check(mat1.dtype() == mat2.dtype(),
           "expected m1 and m2 to have the same dtype, but got: ", cpp_type_name(mat1.dtype()),
           " != ", cpp_type_name(mat2.dtype()));
   check_not_bool(x, mat1, "addmm_impl_cpu_");
+  if (!x.on_cpu_plugin() && hlo::is_float(mat1.dtype()))
+    return tpu_product(x, mat1, mat2, tpu_result);
   return wide_matmul(x, mat1, mat2);
 }
 
 Value mm(Ctx& x, Value self, Value mat2, DType out) {
   x.check(self.rank() == 2, "self must be a matrix");
   x.check(mat2.rank() == 2, "mat2 must be a matrix");
-  return x.convert(mm_sums(x, self, mat2), out);
+  const Value r = x.convert(mm_sums(x, self, mat2, out), out);
+  return x.b.reshape(r, {self.dim(0), mat2.dim(1)});
 }
 
 Value addmm(Ctx& x, Value self, Value mat1, Value mat2, Scalar beta, Scalar alpha, DType out) {
@@ -186,10 +248,13 @@ Value addmm(Ctx& x, Value self, Value mat1, Value mat2, Scalar beta, Scalar alph
   x.check(self.dtype() == mat2.dtype() || self.dtype() == out,
           "self and mat2 must have the same dtype, but got ", scalar_type_name(self.dtype()),
           " and ", scalar_type_name(mat2.dtype()));
-  return mix(x, self, mm_sums(x, mat1, mat2), beta, alpha, out);
+  Value sums = mm_sums(x, mat1, mat2, hlo::compute_type(mat1.dtype()));
+  if (self.rank() > 1) sums = x.b.reshape(sums, dims);
+  return x.b.reshape(mix(x, self, sums, beta, alpha, out), dims);
 }
 
-Value bmm_sums(Ctx& x, Value batch1, Value batch2) {
+// In `tpu_result` on a TPU.
+Value bmm_sums(Ctx& x, Value batch1, Value batch2, DType tpu_result) {
   x.check(batch1.rank() == 3, "batch1 must be a 3D tensor");
   x.check(batch2.rank() == 3, "batch2 must be a 3D tensor");
   x.check(batch1.dim(0) == batch2.dim(0) && batch1.dim(2) == batch2.dim(1),
@@ -198,7 +263,9 @@ Value bmm_sums(Ctx& x, Value batch1, Value batch2) {
   x.check(batch1.dtype() == batch2.dtype(), "expected scalar type ",
           scalar_type_name(batch1.dtype()), " but found ", scalar_type_name(batch2.dtype()));
   check_not_bool(x, batch1, "bmm");
-  return wide_matmul(x, batch1, batch2);
+  if (x.on_cpu_plugin() || !hlo::is_float(batch1.dtype())) return wide_matmul(x, batch1, batch2);
+  return x.b.reshape(tpu_batched_product(x, batch1, batch2, tpu_result),
+                     {batch1.dim(0), batch1.dim(1), batch2.dim(2)});
 }
 
 Value baddbmm(Ctx& x, Value self, Value batch1, Value batch2, Scalar beta, Scalar alpha,
@@ -207,7 +274,7 @@ Value baddbmm(Ctx& x, Value self, Value batch1, Value batch2, Scalar beta, Scala
       (self.dtype() == batch1.dtype() || self.dtype() == out) && batch1.dtype() == batch2.dtype(),
       "Input dtypes must be the same, got: input ", cpp_type_name(self.dtype()),
       ", batch1: ", cpp_type_name(batch1.dtype()), ", batch2: ", cpp_type_name(batch2.dtype()));
-  const Value sums = bmm_sums(x, batch1, batch2);
+  const Value sums = bmm_sums(x, batch1, batch2, hlo::compute_type(batch1.dtype()));
   check_expands(x, self, sums.dims());
   return mix(x, self, sums, beta, alpha, out, /*zero_alpha=*/false);
 }
@@ -488,10 +555,10 @@ void register_matmul(ops::Registry& r) {
   r.op("aten::mm", [](Ctx& x, Value self, Value mat2) { return mm(x, self, mat2, self.dtype()); });
   r.op("aten::mm.dtype", mm);
   r.op("aten::bmm", [](Ctx& x, Value self, Value mat2) {
-    return x.convert(bmm_sums(x, self, mat2), self.dtype());
+    return x.convert(bmm_sums(x, self, mat2, self.dtype()), self.dtype());
   });
   r.op("aten::bmm.dtype", [](Ctx& x, Value self, Value mat2, DType out) {
-    return x.convert(bmm_sums(x, self, mat2), out);
+    return x.convert(bmm_sums(x, self, mat2, out), out);
   });
   with_zero_alpha(r.op("aten::addmm",
                        [](Ctx& x, Value self, Value mat1, Value mat2, Scalar beta, Scalar alpha) {

@@ -537,6 +537,69 @@ TEST(errors_say_what_pytorch_says) {
                    "Have to provide offsets");
 }
 
+// For a TPU: the types that products are made of.
+struct TpuProduct {
+  hlo::Function f;
+  hlo::Builder b{f};
+  TypeHost host;
+  ops::Context x{b, host, for_tpu()};
+
+  static ops::ContextOptions for_tpu() {
+    ops::ContextOptions o;
+    o.on_cpu_plugin = false;
+    return o;
+  }
+
+  Value parameter(Dims d, DType t = DType::kBF16) { return b.parameter({t, std::move(d)}); }
+  Value run(const char* op, Value l, Value r) {
+    const std::vector<Arg> args{l, r};
+    return registry().find(op)->lower(x, args)[0];
+  }
+  // Types of the last dot's operands and result.
+  std::string dot() const {
+    for (auto it = f.entry().body.rbegin(); it != f.entry().body.rend(); ++it) {
+      if (it->op != Op::kDotGeneral) continue;
+      return cat(hlo::to_string(f.type(it->operands[0])), " ",
+                 hlo::to_string(f.type(it->operands[1])), " ",
+                 hlo::to_string(f.type(it->results[0])));
+    }
+    return "none";
+  }
+};
+
+TEST(tpu_products_keep_the_rows_that_were_merged) {
+  TpuProduct p;
+  const Value x = p.parameter({2, 3, 4}), w = p.parameter({4, 5});
+  const Value rows = p.b.reshape(x, {6, 4});
+  EXPECT_EQ(p.run("aten::mm", rows, w).dims(), (Dims{6, 5}));
+  EXPECT_EQ(p.dot(), "bfloat16[2, 3, 4] bfloat16[4, 5] bfloat16[2, 3, 5]");
+  // A weight's gradient: summed over both.
+  const Value grad = p.b.reshape(p.parameter({2, 3, 5}), {6, 5});
+  EXPECT_EQ(p.run("aten::mm", p.b.transpose(grad, {1, 0}), rows).dims(), (Dims{5, 4}));
+  EXPECT_EQ(p.dot(), "bfloat16[2, 3, 5] bfloat16[2, 3, 4] bfloat16[5, 4]");
+  // Rows that were merged differently stay merged.
+  const Value other = p.b.reshape(p.parameter({3, 2, 5}), {6, 5});
+  p.run("aten::mm", p.b.transpose(other, {1, 0}), rows);
+  EXPECT_EQ(p.dot(), "bfloat16[6, 5] bfloat16[6, 4] bfloat16[5, 4]");
+  // Heads that become columns at the same time.
+  p.run("aten::mm", p.b.reshape(p.parameter({2, 3, 2, 2}), {6, 4}), w);
+  EXPECT_EQ(p.dot(), "bfloat16[2, 3, 4] bfloat16[4, 5] bfloat16[2, 3, 5]");
+  // A reshape that mixes rows and columns is no merge.
+  const Value mixed = p.b.reshape(p.parameter({2, 2, 6}), {6, 4});
+  p.run("aten::mm", mixed, w);
+  EXPECT_EQ(p.dot(), "bfloat16[6, 4] bfloat16[4, 5] bfloat16[6, 5]");
+}
+
+TEST(tpu_batched_products_keep_the_batch_that_was_merged) {
+  TpuProduct p;
+  const Value q = p.b.reshape(p.parameter({2, 3, 4, 5}), {6, 4, 5});
+  const Value k = p.b.reshape(p.parameter({2, 3, 5, 7}), {6, 5, 7});
+  EXPECT_EQ(p.run("aten::bmm", q, k).dims(), (Dims{6, 4, 7}));
+  EXPECT_EQ(p.dot(), "bfloat16[2, 3, 4, 5] bfloat16[2, 3, 5, 7] bfloat16[2, 3, 4, 7]");
+  p.run("aten::bmm", q, p.parameter({6, 5, 7}));
+  EXPECT_EQ(p.dot(), "bfloat16[6, 4, 5] bfloat16[6, 5, 7] bfloat16[6, 4, 7]");
+}
+
 // Runs after the others (definition order).
 TEST(every_op_was_called) {
   for (const OpDef& d : registry().all()) {

@@ -56,6 +56,8 @@ constexpr Setting kTable[] = {
     // Seeing what happens.
     {"log_level", "TORCH_TPU_LOG_LEVEL", kEnum, "warning", "error|warning|info|debug",
      "least severe messages that are written"},
+    {"lower_for", "TORCH_TPU_LOWER_FOR", kEnum, "plugin", "plugin|tpu",
+     "whose programs are made where they differ: the plugin's, or a TPU's on the CPU plugin too"},
     {"dump_dir", "TORCH_TPU_DUMP_DIR", kString, "", "",
      "folder that receives the text of every compiled program"},
 };

@@ -7,6 +7,7 @@
 
 #include "base/settings.h"
 #include "bridge/errors.h"
+#include "bridge/stream.h"
 #include "runtime/counters.h"
 
 namespace tpu::bridge {
@@ -32,6 +33,12 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (returns_alias(schema)) {
     rethrow({ErrorKind::kMissingOp,
              "this view op has no TPU kernel, and a copy through the CPU would not alias"},
+            name + ": ");
+  }
+  if (runtime::current_trace(current_device_index())) {
+    rethrow({ErrorKind::kMissingOp,
+             "no TPU lowering, and a program that is traced cannot run an op on the CPU; "
+             "docs/ops.md lists what there is"},
             name + ": ");
   }
   if (fallback_mode() == FallbackMode::kError) {

@@ -85,6 +85,11 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 
 trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device,
                                int64_t draws) {
+  if (trace::Trace* t = runtime::current_trace(device)) {
+    TPU_CHECK(!g || !g->defined() || *g == default_generator(device), ErrorKind::kUnsupported,
+              "a traced program draws from the device's default generator only; pass no generator");
+    return t->take_random(draws);
+  }
   at::Generator used = g && g->defined() ? *g : default_generator(device);
   TPU_CHECK(used.device().type() == c10::DeviceType::PrivateUse1,
             "Expected a 'tpu' device type for generator but found '",

@@ -358,13 +358,12 @@ Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e,
   Recorded r;
   Runtime& rt = runtime_();
   if (def.boundary) rt.flush(d, runtime::FlushReason::kBoundary);
-  r.inst = &rt.instances().get(e.key.view());
+  r.inst = &rt.instance_of(d, e.key.view());
   trace::RandomState random;
   if (r.inst->random_draws > 0) random = take_random(generator, d.index, r.inst->random_draws);
   r.outputs.resize(r.inst->outputs.size());
-  const auto& capture = trace::location_source().capture;
-  d.window.record(*r.inst, {e.values.data(), e.values.size()}, {e.numbers.data(), e.numbers.size()},
-                  random, capture ? capture() : trace::Location(), r.outputs.data());
+  rt.record(d, *r.inst, {e.values.data(), e.values.size()}, {e.numbers.data(), e.numbers.size()},
+            random, r.outputs.data());
   return r;
 }
 

@@ -186,11 +186,10 @@ trace::Modes current_modes() {
 
 ValuePtr record(Device& d, const CallKey& key, std::span<const ValuePtr> inputs,
                 std::span<const ops::Number> numbers) {
-  const trace::Instance& inst = Runtime::get().instances().get(key.view());
+  Runtime& r = Runtime::get();
+  const trace::Instance& inst = r.instance_of(d, key.view());
   c10::SmallVector<ValuePtr, 4> outputs(inst.outputs.size());
-  const auto& capture = trace::location_source().capture;
-  d.window.record(inst, inputs, numbers, {}, capture ? capture() : trace::Location(),
-                  outputs.data());
+  r.record(d, inst, inputs, numbers, {}, outputs.data());
   return std::move(outputs[0]);
 }
 
@@ -301,11 +300,11 @@ void write_value(const at::TensorBase& t, ValuePtr v) {
   const int64_t offset = element_offset(t, p, dtype);
   if (offset == 0 && n * static_cast<int64_t>(hlo::size_bytes(dtype)) == s.size_bytes) {
     if (t.is_contiguous()) {
-      d.window.overwrite(s, std::move(v));
+      Runtime::get().window_of(d).overwrite(s, std::move(v));
       return;
     }
     if (const Dims order = dense_order(t); !order.empty()) {
-      d.window.overwrite(s, permuted(d, v, order));
+      Runtime::get().window_of(d).overwrite(s, permuted(d, v, order));
       return;
     }
   }
@@ -313,7 +312,8 @@ void write_value(const at::TensorBase& t, ValuePtr v) {
   if (base->state == trace::Value::State::kFailed) throw Error(*base->failure);
   const ViewKey k = view_key(t, dtype, offset, base, &v);
   const ValuePtr inputs[] = {base, std::move(v)};
-  d.window.overwrite(s, record(d, k.key, inputs, {k.starts.data(), k.starts.size()}));
+  Runtime::get().window_of(d).overwrite(
+      s, record(d, k.key, inputs, {k.starts.data(), k.starts.size()}));
 }
 
 void check_overlap(const at::TensorBase& dst) {

@@ -170,6 +170,15 @@ void Builder::finish(const Values& results) {
   }
 }
 
+Value Builder::operand_of(Value v, Op op) const {
+  // Numbers of values grow along a block.
+  for (auto it = block_->body.rbegin(); it != block_->body.rend(); ++it) {
+    if (it->results.empty() || it->results[0] > v.id) continue;
+    return it->results[0] == v.id && it->op == op ? f_.value(it->operands[0]) : Value();
+  }
+  return {};
+}
+
 void Builder::set_location(std::string text) {
   location_ = text.empty() ? -1 : f_.add_location(std::move(text));
 }

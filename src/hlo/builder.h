@@ -83,6 +83,9 @@ class Builder {
   Function& function() { return f_; }
   // Entry argument. Only at function level.
   Value parameter(Type t);
+  // The first operand of `v` where an instruction `op` of the open block made it, else invalid: for
+  // lowerings that read through what their caller had to insert.
+  Value operand_of(Value v, Op op) const;
   // Ends the entry block.
   void finish(const Values& results);
   // Following instructions carry this location ("aten::add, train.py:12"); empty: none.

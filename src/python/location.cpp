@@ -88,7 +88,7 @@ trace::Location capture() {
     PyCodeObject* code = code_of(f);
     if (!code || is_library(code)) continue;
     const auto* base = reinterpret_cast<const char*>(_PyCode_CODE(code));
-    return {code, static_cast<int32_t>(static_cast<const char*>(instruction(f)) - base)};
+    return {code, static_cast<int32_t>(static_cast<const char*>(instruction(f)) - base), 0};
   }
   return {};
 }
@@ -108,7 +108,10 @@ std::string describe(const trace::Location& l) {
 
 }  // namespace
 
-void install_location_source() { trace::location_source() = {&capture, &describe}; }
+void install_location_source() {
+  trace::location_source().capture = &capture;
+  trace::location_source().describe = &describe;
+}
 
 std::string current_call_site() { return describe(capture()); }
 

@@ -22,6 +22,7 @@
 #include "bridge/waits.h"
 #include "hlo/print.h"
 #include "python/location.h"
+#include "python/trace.h"
 #include "trace/lower.h"
 
 namespace py = pybind11;
@@ -230,7 +231,8 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
   TPU_CHECK(waits, "nothing that these tensors need is deferred; lower works in fused mode");
   const auto live = d.window.live_outputs();
   const std::vector<bool> donated(d.window.parameters().size());
-  const trace::Lowered lowered = trace::lower(d.window, live, donated, r.on_cpu_plugin());
+  const trace::Lowered lowered =
+      trace::lower(d.window, live, donated, r.instances().on_cpu_plugin());
   return hlo::print(*lowered.function);
 }
 
@@ -255,7 +257,7 @@ py::dict storage_info(const at::Tensor& t) {
     RecorderLock lock;
     v = p.slot->value;
     size_bytes = p.slot->size_bytes;
-    static const char* kStates[] = {"deferred", "ready", "failed"};
+    static const char* kStates[] = {"deferred", "ready", "failed", "placeholder"};
     if (v) state = kStates[static_cast<int>(v->state)];
   }
   py::dict d;
@@ -431,6 +433,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_data", [](const at::Tensor& t, const at::Tensor& data) {
     return guarded([&] { return set_data(t, data); });
   });
+  bind_tracing(m);
   m.def("storage_info",
         [](const at::Tensor& t) { return guarded([&] { return storage_info(t); }); });
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -33,12 +34,21 @@ std::string default_folder() {
   return "";
 }
 
-void dump(const std::string& name, const std::string& text) {
+// "// aten::mm tpu::convert": the ops of a program, as a comment before a dumped one.
+std::string ops_comment(const hlo::Function& f) {
+  std::set<std::string_view> names;
+  for (std::string_view where : f.locations()) names.insert(where.substr(0, where.find(' ')));
+  std::string line = "//";
+  for (std::string_view n : names) line += cat(" ", n);
+  return line + "\n";
+}
+
+void dump(const std::string& name, const std::string& text, const hlo::Function& function) {
   const std::string folder = settings().get_string("dump_dir");
   if (!folder.empty()) {
     std::error_code ec;
     fs::create_directories(folder, ec);
-    std::ofstream(fs::path(folder) / (name + ".mlir")) << text;
+    std::ofstream(fs::path(folder) / (name + ".mlir")) << ops_comment(function) << text;
   }
   if (auto* f = module_callback.load()) f(name, text);
 }
@@ -176,7 +186,7 @@ std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool 
     hasher.add(flags ? flags : "");
   }
   const std::string name = hasher.finish().hex();
-  dump(name, text);
+  dump(name, text, *lowered.function);
 
   auto p = std::make_shared<Program>();
   bool loaded = false;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 
@@ -33,6 +34,12 @@ int64_t host_memory_bytes() {
 std::atomic<int> process_mode{-1};
 thread_local std::vector<Mode> mode_stack;
 int (*inherited_mode)() = nullptr;
+
+// Open traces by number, from 1; a number is free again after its pop.
+std::array<std::atomic<trace::Trace*>, 128> traces{};
+thread_local std::vector<int> trace_stack;
+std::atomic<int> open_traces{0};
+int (*inherited_trace)() = nullptr;
 
 // What a loaded executable says it gives, against what the window expects: a wrong file must not
 // run.
@@ -89,6 +96,35 @@ Mode current_mode() {
   return default_mode();
 }
 void set_inherited_mode(int (*f)()) { inherited_mode = f; }
+
+int push_trace(trace::Trace* t) {
+  for (size_t i = 1; i < traces.size(); ++i) {
+    trace::Trace* none = nullptr;
+    if (!traces[i].compare_exchange_strong(none, t)) continue;
+    trace_stack.push_back(static_cast<int>(i));
+    ++open_traces;
+    return static_cast<int>(i);
+  }
+  TPU_THROW(ErrorKind::kInvalid, "more than ", traces.size() - 1, " programs are being traced");
+}
+void pop_trace() {
+  TPU_CHECK(!trace_stack.empty(), "no program is being traced on this thread");
+  traces[static_cast<size_t>(trace_stack.back())] = nullptr;
+  trace_stack.pop_back();
+  --open_traces;
+}
+trace::Trace* current_trace(int32_t device) {
+  if (open_traces.load(std::memory_order_relaxed) == 0) [[likely]]
+    return nullptr;
+  for (size_t i = trace_stack.size(); i-- > 0;) {
+    trace::Trace* t = traces[static_cast<size_t>(trace_stack[i])];
+    if (t->window().device() == device) return t;
+  }
+  if (!inherited_trace || !trace_stack.empty()) return nullptr;
+  trace::Trace* t = traces[static_cast<size_t>(inherited_trace())];
+  return t && t->window().device() == device ? t : nullptr;
+}
+void set_inherited_trace(int (*f)()) { inherited_trace = f; }
 
 pjrt::ElementType element_type(trace::DType t) {
   using enum pjrt::ElementType;
@@ -155,7 +191,7 @@ void Runtime::start() {
     client_ = pjrt::Client::create(api, {});
   }
   on_cpu_ = client_->platform_name() == "cpu";
-  instances_.set_cpu_plugin(on_cpu_);
+  instances_.set_cpu_plugin(on_cpu_ && settings().get_string("lower_for") == "plugin");
   programs_ = std::make_unique<ProgramCache>(*client_);
   donation_ = settings().get_bool("donation");
   debug_checks_ = settings().get_bool("debug_checks");
@@ -180,7 +216,36 @@ void Runtime::start() {
 
 Mode Runtime::mode() const { return current_mode(); }
 
+trace::Window& Runtime::window_of(Device& d) {
+  trace::Trace* t = current_trace(d.index);
+  return t ? t->window() : d.window;
+}
+
+const trace::Instance& Runtime::instance_of(Device& d, std::string_view key) {
+  trace::Trace* t = current_trace(d.index);
+  return t ? t->instances().get(key) : instances_.get(key);
+}
+
+void Runtime::record(Device& d, const trace::Instance& inst,
+                     std::span<const trace::ValuePtr> inputs, std::span<const ops::Number> numbers,
+                     trace::RandomState random, trace::ValuePtr* outputs) {
+  trace::Trace* t = current_trace(d.index);
+  const auto& source = trace::location_source();
+  if (!t) {
+    d.window.record(inst, inputs, numbers, random,
+                    source.capture ? source.capture() : trace::Location(), outputs);
+    return;
+  }
+  for (const trace::ValuePtr& v : inputs) {
+    if (v->state == trace::Value::State::kPending && v->epoch == d.window.epoch())
+      flush(d, FlushReason::kBoundary);
+  }
+  t->window().record(inst, inputs, numbers, random,
+                     source.capture_traced ? source.capture_traced() : trace::Location(), outputs);
+}
+
 void Runtime::after_record(Device& d) {
+  if (current_trace(d.index)) return;
   switch (current_mode()) {
     case Mode::kFused:
       if (d.window.nodes().size() >= max_nodes_) flush(d, FlushReason::kSize);
@@ -309,7 +374,7 @@ std::shared_ptr<Program> Runtime::program(Device& d, const std::vector<int32_t>&
     ++counters().memory_hits;
     return p;
   }
-  const trace::Lowered lowered = trace::lower(w, live, donated, on_cpu_);
+  const trace::Lowered lowered = trace::lower(w, live, donated, instances_.on_cpu_plugin());
   auto p = programs_->make(lowered, devices_.size() > 1);
   for (const trace::ValuePtr& v : w.parameters()) p->parameter_types.push_back(v->type);
   for (int32_t o : live) p->output_types.push_back(w.outputs()[static_cast<size_t>(o)]->type);
@@ -472,7 +537,14 @@ trace::ValuePtr Runtime::upload(Device& d, const void* data, const trace::Type* 
 }
 
 void Runtime::make_ready(const trace::ValuePtr& v, FlushReason why) {
-  if (v->state == trace::Value::State::kPending) flush(device(v->device), why);
+  Device& d = device(v->device);
+  const bool pending = v->state == trace::Value::State::kPending;
+  TPU_CHECK(
+      v->state != trace::Value::State::kPlaceholder && (!pending || v->epoch == d.window.epoch()),
+      "the program is being traced: a tensor of it has no value that could be read, by "
+      ".item(), .cpu(), print or an if",
+      current_line(), "; compute with tensors (torch.where), or move this out of what is traced");
+  if (pending) flush(d, why);
   if (v->state == trace::Value::State::kFailed) throw Error(*v->failure);
 }
 

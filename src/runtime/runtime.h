@@ -19,6 +19,7 @@
 #include "runtime/plugin.h"
 #include "trace/instance.h"
 #include "trace/slot.h"
+#include "trace/trace.h"
 #include "trace/window.h"
 
 namespace tpu::runtime {
@@ -75,6 +76,14 @@ class Runtime {
   Mode mode() const;
 
   // ---- Under the lock.
+  // Where this thread records: its trace's window on the device, else the device's.
+  trace::Window& window_of(Device& d);
+  // The instance of a call: of this thread's trace on the device, else of the process.
+  const trace::Instance& instance_of(Device& d, std::string_view key);
+  // Records one call where this thread records: into its trace, else into the device's window.
+  void record(Device& d, const trace::Instance& inst, std::span<const trace::ValuePtr> inputs,
+              std::span<const ops::Number> numbers, trace::RandomState random,
+              trace::ValuePtr* outputs);
   // Compiles and launches what is recorded; pending values become ready or failed. Ops that fail
   // together are run one by one, so that only those fail which must. Throws the first failure, with
   // what forced the flush.
@@ -147,6 +156,13 @@ Mode current_mode();
 // Asked where this thread has pushed nothing: a Mode, or -1. Set by bridge/, for threads that run
 // another's work.
 void set_inherited_mode(int (*f)());
+
+// The program that this thread traces on a device, or null. A trace is entered and left on one
+// thread; threads that run its work (backward) inherit it by number. Traces nest.
+int push_trace(trace::Trace* t);  // gives its number, 1 to 127
+void pop_trace();
+trace::Trace* current_trace(int32_t device);
+void set_inherited_trace(int (*f)());  // 0: none
 
 pjrt::ElementType element_type(trace::DType t);
 

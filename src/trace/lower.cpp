@@ -1,5 +1,7 @@
 #include "trace/lower.h"
 
+#include "trace/trace.h"
+
 namespace tpu::trace {
 namespace {
 
@@ -8,9 +10,14 @@ using hlo::Builder;
 // Element types of the packs in argument order.
 enum Pack { kF32, kF64, kI32, kI64, kPackCount };
 
+// Gives the nodes of a window their scalars and random states: from the arguments that hold the
+// packs, or, in a traced program, as constants and from the one argument with the generator's
+// state.
 class WindowHost final : public ops::Host {
  public:
   WindowHost(Builder& b, std::array<hlo::Value, kPackCount> packs) : b_(b), packs_(packs) {}
+  WindowHost(Builder& b, const Packs& constants, hlo::Value generator)
+      : b_(b), constants_(&constants), generator_(generator) {}
 
   void enter(const Node& n, size_t number) {
     node_ = &n;
@@ -41,17 +48,25 @@ class WindowHost final : public ops::Host {
   hlo::Value random_state(Builder& b, int64_t count) override {
     int64_t at = node_->first_scalar[kI64];
     for (const ScalarUse& u : node_->inst->scalars) at += u.dtype == DType::kI64;
-    const hlo::Value pair =
-        b.bitcast_convert(b.slice_dim(packs_[kI64], 0, at, at + 2), {DType::kU64, {2}});
-    const int64_t before = drawn_;
+    int64_t ahead = drawn_ / 4;  // in offsets
+    hlo::Value pair = generator_;
+    if (constants_) {
+      ahead += constants_->i64[static_cast<size_t>(at) + 1];
+    } else {
+      pair = b.bitcast_convert(b.slice_dim(packs_[kI64], 0, at, at + 2), {DType::kU64, {2}});
+    }
     drawn_ += (count + 3) / 4 * 4;  // as InferHost counts
-    if (before == 0) return pair;
-    const int64_t add[] = {0, before / 4};
+    return advanced(b, pair, ahead);
+  }
+  static hlo::Value advanced(Builder& b, hlo::Value pair, int64_t offsets) {
+    if (offsets == 0) return pair;
+    const int64_t add[] = {0, offsets};
     return b.add(pair, b.constant_ints(add, {DType::kU64, {2}}));
   }
 
   void assertion(Builder& b, hlo::Value violated, hlo::Value value, ErrorKind kind,
                  std::string text) override {
+    if (!keep_assertions) return;
     flags_.push_back(b.reshape(b.convert(violated, DType::kI64), {1}));
     flags_.push_back(b.reshape(b.convert(value, DType::kI64), {1}));
     assertions.push_back({kind, std::move(text), number_});
@@ -60,16 +75,28 @@ class WindowHost final : public ops::Host {
   void leave() { drawn_ = 0; }
   hlo::Value flags() { return flags_.empty() ? hlo::Value() : b_.concatenate(flags_, 0); }
 
+  bool keep_assertions = true;
   std::vector<Assertion> assertions;
 
  private:
   hlo::Value take(Builder& b, Pack p) {
     const int64_t at = next_[p]++;
+    if (constants_) return constant(b, p, static_cast<size_t>(at));
     return b.reshape(b.slice_dim(packs_[p], 0, at, at + 1), {});
+  }
+  hlo::Value constant(Builder& b, Pack p, size_t at) const {
+    switch (p) {
+      case kF32: return b.constant(DType::kF32, static_cast<double>(constants_->f32[at]));
+      case kF64: return b.constant(DType::kF64, constants_->f64[at]);
+      case kI32: return b.constant(DType::kI32, constants_->i32[at]);
+      default: return b.constant(DType::kI64, constants_->i64[at]);
+    }
   }
 
   Builder& b_;
   std::array<hlo::Value, kPackCount> packs_;
+  const Packs* constants_ = nullptr;
+  hlo::Value generator_;
   std::array<uint32_t, 4> next_{};
   const Node* node_ = nullptr;
   uint32_t number_ = 0;
@@ -80,7 +107,7 @@ class WindowHost final : public ops::Host {
 size_t input_count(const Node& n) { return n.inst->call.tensors.size(); }
 
 // Nodes that a live output needs, or that assert something.
-std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live) {
+std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live, bool assertions) {
   const auto& nodes = w.nodes();
   std::vector<int32_t> producer(w.outputs().size());
   for (size_t n = 0; n < nodes.size(); ++n) {
@@ -91,7 +118,7 @@ std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live) {
   std::vector<bool> needed(nodes.size());
   for (int32_t o : live) needed[static_cast<size_t>(producer[static_cast<size_t>(o)])] = true;
   for (size_t n = nodes.size(); n-- > 0;) {
-    if (nodes[n].inst->assertions > 0) needed[n] = true;
+    if (assertions && nodes[n].inst->assertions > 0) needed[n] = true;
     if (!needed[n]) continue;
     for (size_t i = 0; i < input_count(nodes[n]); ++i) {
       const int32_t r = w.inputs()[nodes[n].first_input + i], output = ~r;
@@ -99,6 +126,43 @@ std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live) {
     }
   }
   return needed;
+}
+
+// Lowers the nodes that `live` outputs need, in order; `name` gives each its location.
+template <class Name>
+std::vector<hlo::Value> run_nodes(const Window& w, std::span<const int32_t> live, Builder& b,
+                                  WindowHost& host, const std::vector<hlo::Value>& parameters,
+                                  bool on_cpu_plugin, const Name& name) {
+  std::vector<hlo::Value> computed(w.outputs().size());
+  const std::vector<bool> needed = needed_nodes(w, live, host.keep_assertions);
+  for (size_t n = 0; n < w.nodes().size(); ++n) {
+    if (!needed[n]) continue;
+    const Node& node = w.nodes()[n];
+    std::vector<hlo::Value> inputs;
+    for (size_t i = 0; i < input_count(node); ++i) {
+      const int32_t r = w.inputs()[node.first_input + i], output = ~r;
+      inputs.push_back(r >= 0 ? parameters[static_cast<size_t>(r)]
+                              : computed[static_cast<size_t>(output)]);
+    }
+    b.set_location(name(node));
+    host.enter(node, n);
+    const auto results = node.inst->lower(b, host, inputs, on_cpu_plugin);
+    host.leave();
+    for (size_t o = 0; o < results.size(); ++o) computed[node.first_output + o] = results[o];
+  }
+  b.set_location("");
+  return computed;
+}
+
+// "layers.0.mlp|aten::mm|model.py:12 in forward": the compiler carries it to its own instructions.
+std::string traced_name(const Node& n) {
+  const auto& describe = location_source().describe;
+  return cat(path_text(n.location.path), "|", n.inst->def->name, "|",
+             describe && n.location.code ? describe(n.location) : std::string());
+}
+
+std::string alias_attribute(int64_t output) {
+  return output < 0 ? "" : cat("tf.aliasing_output = ", output, " : i32");
 }
 
 }  // namespace
@@ -127,33 +191,59 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
   add_pack(kI64, DType::kI64, w.packs().i64.size());
 
   WindowHost host(b, packs);
-  std::vector<hlo::Value> computed(w.outputs().size());
-  const std::vector<bool> needed = needed_nodes(w, live);
   const auto& describe = location_source().describe;
-  for (size_t n = 0; n < w.nodes().size(); ++n) {
-    if (!needed[n]) continue;
-    const Node& node = w.nodes()[n];
-    std::vector<hlo::Value> inputs;
-    for (size_t i = 0; i < input_count(node); ++i) {
-      const int32_t r = w.inputs()[node.first_input + i], output = ~r;
-      inputs.push_back(r >= 0 ? parameters[static_cast<size_t>(r)]
-                              : computed[static_cast<size_t>(output)]);
-    }
-    std::string where = node.inst->def->name;
-    if (describe && node.location.code) where += " at " + describe(node.location);
-    b.set_location(std::move(where));
-    host.enter(node, n);
-    const auto results = node.inst->lower(b, host, inputs, on_cpu_plugin);
-    host.leave();
-    for (size_t o = 0; o < results.size(); ++o) computed[node.first_output + o] = results[o];
-  }
-  b.set_location("");
+  const std::vector<hlo::Value> computed =
+      run_nodes(w, live, b, host, parameters, on_cpu_plugin, [&](const Node& node) {
+        std::string where = node.inst->def->name;
+        if (describe && node.location.code) where += " at " + describe(node.location);
+        return where;
+      });
   std::vector<hlo::Value> outputs;
   for (int32_t o : live) outputs.push_back(computed[static_cast<size_t>(o)]);
   result.assertions = std::move(host.assertions);
   if (const hlo::Value flags = host.flags(); flags.valid()) outputs.push_back(flags);
   b.finish(outputs);
   return result;
+}
+
+Lowered lower_trace(const Window& w, const TraceResults& results, bool on_cpu_plugin) {
+  Lowered lowered;
+  lowered.function = std::make_unique<hlo::Function>();
+  hlo::Function& f = *lowered.function;
+  Builder b(f);
+
+  std::vector<hlo::Value> parameters;
+  for (size_t i = 0; i < w.parameters().size(); ++i) {
+    parameters.push_back(b.parameter(*w.parameters()[i]->type));
+    f.argument_attributes.push_back(alias_attribute(results.aliases[i]));
+  }
+  hlo::Value generator;
+  if (results.random_draws > 0) {
+    generator = b.parameter({DType::kU64, {2}});
+    f.argument_attributes.push_back(alias_attribute(static_cast<int64_t>(results.outputs.size())));
+  }
+  std::vector<int32_t> live;
+  for (int32_t o : results.outputs) {
+    if (o < 0) live.push_back(~o);
+  }
+  WindowHost host(b, w.packs(), generator);
+  host.keep_assertions = results.assertions;
+  const std::vector<hlo::Value> computed =
+      run_nodes(w, live, b, host, parameters, on_cpu_plugin,
+                [](const Node& node) { return traced_name(node); });
+  std::vector<hlo::Value> outputs;
+  for (int32_t o : results.outputs) {
+    outputs.push_back(o >= 0 ? parameters[static_cast<size_t>(o)]
+                             : computed[static_cast<size_t>(~o)]);
+  }
+  if (generator.valid()) {
+    outputs.push_back(
+        WindowHost::advanced(b, generator, static_cast<int64_t>(results.random_draws)));
+  }
+  lowered.assertions = std::move(host.assertions);
+  if (const hlo::Value flags = host.flags(); flags.valid()) outputs.push_back(flags);
+  b.finish(outputs);
+  return lowered;
 }
 
 }  // namespace tpu::trace

@@ -27,4 +27,16 @@ struct Lowered {
 Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<bool>& donated,
               bool on_cpu_plugin);
 
+// What a traced program gives, in terms of its window (Window::reference).
+struct TraceResults {
+  std::vector<int32_t> outputs;
+  // One a parameter: the output that takes over its memory, or -1.
+  std::vector<int32_t> aliases;
+  uint64_t random_draws = 0;  // > 0: a last argument and a last output ui64[2], {seed, offset}
+  bool assertions = false;    // else what is asserted is left out
+};
+// The window as a program of its own: scalars are constants in it, the state of the generator is an
+// argument and a result, and each instruction is named after module, op and line.
+Lowered lower_trace(const Window& w, const TraceResults& results, bool on_cpu_plugin);
+
 }  // namespace tpu::trace

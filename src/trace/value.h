@@ -1,5 +1,5 @@
 // An immutable result: the output of a recorded node, a device buffer, or the error that prevented
-// both.
+// both. A placeholder is a parameter of a traced program: it has a type and never any memory.
 //
 // A Value is shared by the slots (tensor storages) that hold it, by the window that will compute it
 // and by readers. It starts pending (a node of the open window makes it) or ready, and a flush
@@ -29,13 +29,13 @@ class Payload {
 };
 
 struct Value {
-  enum class State : uint8_t { kPending, kReady, kFailed };
+  enum class State : uint8_t { kPending, kReady, kFailed, kPlaceholder };
 
   std::atomic<int32_t> refs{0};
   int32_t device = 0;
   const Type* type = nullptr;
   State state = State::kPending;
-  // Place in the window whose epoch this is: an output of it when pending, a parameter when ready.
+  // Place in the window whose epoch this is: an output of it when pending, else a parameter.
   uint64_t epoch = 0;
   int32_t index = -1;
   std::unique_ptr<Payload> payload;      // kReady

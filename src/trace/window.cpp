@@ -48,8 +48,10 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
                     std::span<const ops::Number> numbers, RandomState random, Location location,
                     ValuePtr* outputs) {
   for (const ValuePtr& v : inputs) {
-    TPU_CHECK(v->epoch == epoch_ || v->state == Value::State::kReady, ErrorKind::kInternal,
-              "a window was given a value of another window");
+    if (v->epoch == epoch_ || v->state == Value::State::kReady) continue;
+    TPU_CHECK(v->state != Value::State::kPlaceholder, "a tensor of a program that is being traced",
+              " has no value outside of it");
+    TPU_THROW(ErrorKind::kInternal, "a window was given a value of another window");
   }
   Node n;
   n.inst = &inst;

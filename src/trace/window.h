@@ -21,15 +21,19 @@
 namespace tpu::trace {
 
 // Where a node was recorded, resolved to text only when needed: a code object and an instruction
-// offset, or null when there is no Python frame (a backward thread).
+// offset, or null when there is no Python frame (a backward thread). In a traced program also the
+// module that was running, by its number (Trace::path).
 struct Location {
   const void* code = nullptr;
   int32_t offset = 0;
+  int32_t path = 0;
 };
-// Set by the Python bindings: the user's frame of the calling thread; the text "train.py:12" of a
+// Set by the Python bindings: the user's frame of the calling thread; the same in a traced program,
+// with the module and, in a backward pass, those of the forward op; the text "train.py:12" of a
 // location.
 struct LocationSource {
   Location (*capture)() = nullptr;
+  Location (*capture_traced)() = nullptr;
   std::string (*describe)(const Location&) = nullptr;
 };
 LocationSource& location_source();
@@ -104,7 +108,11 @@ class Window {
   int64_t overwritten_bytes() const;
   void release_overwritten();
 
+  // The value as an input of this window: >= 0: parameter; < 0: output ~n of a node.
+  int32_t reference(const ValuePtr& v);
+
   int32_t device() const { return device_; }
+  uint64_t epoch() const { return epoch_; }
   bool empty() const { return r_.nodes.empty(); }
   const std::vector<Node>& nodes() const { return r_.nodes; }
   const std::vector<int32_t>& inputs() const { return r_.inputs; }
@@ -129,7 +137,6 @@ class Window {
 
  private:
   void start();
-  int32_t reference(const ValuePtr& v);
 
   int32_t device_;
   uint64_t epoch_ = 0;

@@ -1,0 +1,56 @@
+// A traced program seen from torch: placeholder tensors in, results out.
+//
+// Between enter() and exit(), which are called on one thread, every op on the device goes into the
+// program and nothing runs. Placeholders are ordinary tensors of the device without memory; what
+// the traced code writes into one is an update, an output of the program in the same memory.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "trace/trace.h"
+
+namespace tpu::bridge {
+
+class Tracing {
+ public:
+  // `for_tpu`: the lowerings of a TPU, else those of the plugin in use.
+  Tracing(c10::DeviceIndex device, bool for_tpu);
+  ~Tracing();
+  Tracing(const Tracing&) = delete;
+  Tracing& operator=(const Tracing&) = delete;
+
+  void enter();
+  void exit();
+
+  // A parameter. `strides` that are dense are kept, others become row-major.
+  at::Tensor placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype);
+
+  struct Argument {
+    enum class Kind { kPlaceholder, kConstant, kGenerator } kind;
+    int index = -1;       // of the placeholder, or of the constant
+    int updated_by = -1;  // the output that takes over its memory
+  };
+  struct Program {
+    std::string text;  // StableHLO
+    std::vector<Argument> arguments;
+    std::vector<at::Tensor> constants;  // tensors with values that the traced code used
+    size_t output_count = 0;            // then updates in the order of the arguments, generator
+    std::vector<trace::Assertion> assertions;  // a last output s64[2 n], as trace/lower.h says
+  };
+  // The program of these results; inside of enter and exit, once.
+  Program finish(const std::vector<at::Tensor>& outputs, bool assertions);
+
+ private:
+  struct Placeholder {
+    at::Tensor base;  // row-major over the storage of what the user has
+    trace::ValuePtr value;
+  };
+  const c10::DeviceIndex device_;
+  bool entered_ = false;
+  trace::Trace trace_;
+  std::vector<Placeholder> placeholders_;
+};
+
+}  // namespace tpu::bridge
