@@ -446,7 +446,8 @@ void register_random_activations(Registry& r) {
       .random()
       .layout(ops::LayoutRule::kLikeSelf);
   r.op("aten::native_dropout_backward", [](Ctx& x, Value grad, Value mask, Scalar factor) {
-     return in_compute(x, grad, [&](Value g) {
+     const Value real = x.convert(grad, x.promote(grad, factor));  // integers become floats
+     return in_compute(x, real, [&](Value g) {
        return x.select(x.convert(mask, DType::kBool), x.b.mul(g, x.scalar_like(factor, g)),
                        zero_like(x, g));
      });

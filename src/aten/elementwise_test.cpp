@@ -282,6 +282,7 @@ TEST(activations) {
              "float32[2] float32[2]");
   expect_all("native_dropout", "bfloat16[2] 0.5 true", "bfloat16[2] bool[2]");
   expect_all("native_dropout_backward", "bfloat16[2] bool[2] 2.0", "bfloat16[2]");
+  expect_all("native_dropout_backward", "int64[2] bool[2] 2.0", "float32[2]");
 }
 
 TEST(losses) {

@@ -233,8 +233,9 @@ Lowered lower_trace(const Window& w, const TraceResults& results, bool on_cpu_pl
                 [](const Node& node) { return traced_name(node); });
   std::vector<hlo::Value> outputs;
   for (int32_t o : results.outputs) {
+    const int32_t n = ~o;
     outputs.push_back(o >= 0 ? parameters[static_cast<size_t>(o)]
-                             : computed[static_cast<size_t>(~o)]);
+                             : computed[static_cast<size_t>(n)]);
   }
   if (generator.valid()) {
     outputs.push_back(

@@ -204,9 +204,9 @@ void Recording::release_after(size_t node) {
       for (size_t o = out; o < out_end; ++o) last_use_[parameters.size() + o] = n;
       const auto [in, in_end] = inputs_of(n);
       for (size_t i = in; i < in_end; ++i) {
-        const int32_t r = inputs[i];
-        last_use_[r >= 0 ? static_cast<size_t>(r) : parameters.size() + static_cast<size_t>(~r)] =
-            n;
+        const int32_t r = inputs[i], output = ~r;
+        last_use_[r >= 0 ? static_cast<size_t>(r)
+                         : parameters.size() + static_cast<size_t>(output)] = n;
       }
     }
   }

@@ -77,8 +77,9 @@ struct Recording {
   std::pair<size_t, size_t> inputs_of(size_t node) const;
   std::pair<size_t, size_t> outputs_of(size_t node) const;
   const ValuePtr& value(int32_t reference) const {
+    const int32_t output = ~reference;
     return reference >= 0 ? parameters[static_cast<size_t>(reference)]
-                          : outputs[static_cast<size_t>(~reference)];
+                          : outputs[static_cast<size_t>(output)];
   }
   // Lets go of what no node after `node` reads.
   void release_after(size_t node);
