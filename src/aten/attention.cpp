@@ -574,7 +574,7 @@ Value activate(Ctx& x, Value v, bool use_gelu) {
 }  // namespace
 
 void register_attention(ops::Registry& r) {
-  r.op("tpu::scaled_dot_product_attention", attention).random();
+  r.op("tpu::scaled_dot_product_attention", attention).random().layout(ops::LayoutRule::kLikeSelf);
   r.op("aten::_scaled_dot_product_fused_attention_overrideable_backward",
        [](Ctx& x, Value grad_out, Value query, Value key, Value value, Value attn_bias,
           std::vector<bool> grad_input_mask, Value out, Value logsumexp, Value, Value, int64_t,

@@ -162,7 +162,10 @@ class Encoder {
       } else if (!second) {
         second = &t;
       }
+      // Torch leaves the bits to the kernels of matrix products and some of linear algebra.
       ValuePtr v = read_value(t);
+      if (t.is_conj() || t.is_neg()) [[unlikely]]
+        v = apply_bits(std::move(v), t);
       key.tensor(v->type);
       values.push_back(std::move(v));
       return;
@@ -571,7 +574,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
             if (t->unsafeGetTensorImpl() != dst.unsafeGetTensorImpl()) check_overlap(dst, *t);
           }
         }
-        write_value(dst, convert(std::move(v), to_dtype(to)));
+        write_value(dst, apply_bits(convert(std::move(v), to_dtype(to)), dst));
       };
       for (size_t w : written_) {
         if (args[w].isTensor()) {

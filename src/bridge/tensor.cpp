@@ -1,6 +1,7 @@
 #include "bridge/tensor.h"
 
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <Python.h>
 #include <c10/core/DefaultDtype.h>
@@ -203,6 +204,18 @@ ValuePtr convert(ValuePtr v, DType t) {
   return record(Runtime::get().device(v->device), key, std::span(&v, 1));
 }
 
+ValuePtr apply_bits(ValuePtr v, const at::TensorBase& t) {
+  static const int32_t conj = op_id("aten::_conj_physical"), neg = op_id("aten::neg");
+  for (const auto& [bit, id] : {std::pair(t.is_conj(), conj), std::pair(t.is_neg(), neg)}) {
+    if (!bit) continue;
+    CallKey key(id, current_modes());
+    key.tensor(v->type);
+    key.layout(nullptr, 0);
+    v = record(Runtime::get().device(v->device), key, std::span(&v, 1));
+  }
+  return v;
+}
+
 trace::Place slot_of(const c10::StorageImpl& s) {
   const c10::DataPtr& p = s.data_ptr();
   if (is_slot_pointer(p)) [[likely]]
@@ -237,22 +250,11 @@ at::Tensor make_tensor(ValuePtr v, const trace::OutputSpec* spec) {
 
 at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides,
                       c10::ScalarType dtype, c10::DeviceIndex device) {
-  const auto item = static_cast<int64_t>(hlo::size_bytes(to_dtype(dtype)));
-  int64_t elements = 0;
-  if (strides) {
-    elements = 1;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == 0) {
-        elements = 0;
-        break;
-      }
-      elements += (sizes[i] - 1) * (*strides)[i];
-    }
-  } else {
-    elements = hlo::product(to_dims(sizes));
-  }
-  const auto size_bytes = static_cast<size_t>(elements * item);
-  c10::DataPtr data = new_data_ptr(elements * item, device, {});
+  const auto item = hlo::size_bytes(to_dtype(dtype));
+  // Both throw when the size overflows.
+  const size_t size_bytes = strides ? at::detail::computeStorageNbytes(sizes, *strides, item)
+                                    : at::detail::computeStorageNbytesContiguous(sizes, item);
+  c10::DataPtr data = new_data_ptr(static_cast<int64_t>(size_bytes), device, {});
   c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes, std::move(data), allocator(),
                        true);
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(

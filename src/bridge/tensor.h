@@ -78,6 +78,8 @@ ValuePtr record(Device& d, const trace::CallKey& key, std::span<const ValuePtr> 
 // Our own op by name ("tpu::convert"): its id.
 int32_t op_id(const char* name);
 ValuePtr convert(ValuePtr v, trace::DType t);
+// The value as the tensor's lazy conjugate and negative bits mean it; the same way back.
+ValuePtr apply_bits(ValuePtr v, const at::TensorBase& t);
 
 trace::Modes current_modes();
 

@@ -277,7 +277,9 @@ void Runtime::flush(Device& d, FlushReason why) {
     failure = fail(r.outputs, e->kind, cat(e->text, "\n  in ", describe(r.nodes[0])));
   } else {
     const std::string forced =
-        cat(n, " deferred ops, run because of: ", to_string(why), current_line());
+        why == FlushReason::kStrict
+            ? ""
+            : cat(n, " deferred ops, run because of: ", to_string(why), current_line());
     failure = consumed.empty()
                   ? run_one_by_one(d, r, *e, forced)
                   : fail(r.outputs, e->kind,
@@ -333,7 +335,8 @@ Runtime::ErrorPtr Runtime::run_one_by_one(Device& d, trace::Recording& r, const 
       std::vector<const trace::Value*> consumed;
       if (const std::optional<Error> e = run(d, consumed)) {
         failure = fail(w.outputs(), e->kind,
-                       cat(e->text, "\n  in ", describe(r.nodes[i]), "\n  one of ", forced));
+                       cat(e->text, "\n  in ", describe(r.nodes[i]),
+                           forced.empty() ? "" : "\n  one of ", forced));
         if (!first) first = failure;
       }
       w.clear();
@@ -385,7 +388,7 @@ std::shared_ptr<Program> Runtime::program(Device& d, const std::vector<int32_t>&
 
 void Runtime::upload_packs(Device& d, Program& p) {
   const trace::Packs& packs = d.window.packs();
-  if (p.pack_device == d.index && p.packs == packs) return;
+  if (p.pack_device == d.index && packs.same_bits(p.packs)) return;
   p.pack_buffers.clear();
   auto up = [&](const auto& v, pjrt::ElementType t) {
     if (v.empty()) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 namespace tpu::trace {
 namespace {
@@ -28,6 +29,14 @@ void pack(Packs& p, const ops::Number& n, DType t) {
 }
 
 }  // namespace
+
+bool Packs::same_bits(const Packs& o) const {
+  const auto same = [](const auto& a, const auto& b) {
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
+  };
+  return same(f32, o.f32) && same(f64, o.f64) && same(i32, o.i32) && same(i64, o.i64);
+}
 
 LocationSource& location_source() {
   static LocationSource s;

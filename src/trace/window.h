@@ -44,7 +44,8 @@ struct Packs {
   std::vector<double> f64;
   std::vector<int32_t> i32;
   std::vector<int64_t> i64;
-  bool operator==(const Packs&) const = default;
+  // 0.0 and -0.0 differ, NaN equals itself.
+  bool same_bits(const Packs& o) const;
   void clear() { f32.clear(), f64.clear(), i32.clear(), i64.clear(); }
 };
 

@@ -57,3 +57,15 @@ def test_strides_of_results(shape, strides):
                 got.stride(),
                 want.stride(),
             )
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 2, 8), (2, 2, 5, 8)])
+def test_attention_is_laid_out_like_its_query(shape, mode):
+    q = torch.randn(shape)
+    q = q.transpose(1, 2) if shape[1] == 5 else q
+    f = torch.nn.functional.scaled_dot_product_attention
+    want, got = f(q, q, q), f(*[q.to("tpu")] * 3)
+    assert got.stride() == q.stride()
+    torch.testing.assert_close(got.cpu(), want)
+    torch._dynamo.reset()
+    torch.compile(lambda q: f(q, q, q).transpose(1, 2).reshape(2, 5, 16))(q.to("tpu"))
