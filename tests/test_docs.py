@@ -1,6 +1,5 @@
 """The Python of README and the guides runs: blocks of a page in order, in one process."""
 
-import importlib.util
 import os
 import re
 from pathlib import Path
@@ -12,12 +11,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def marks(page):
+    return pytest.mark.tpu_aot if page.name == "aot.md" else ()
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=p.name, marks=marks(p)) for p in PAGES])
 def test_code_of_a_page_runs(page, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     assert blocks
-    if page.name == "aot.md" and importlib.util.find_spec("libtpu") is None:
-        pytest.skip("not installed: libtpu")
     run_python(f"import os\nos.chdir({str(tmp_path)!r})\n" + "\n".join(blocks))
 
 
