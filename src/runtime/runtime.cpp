@@ -268,9 +268,9 @@ void Runtime::flush(Device& d, FlushReason why) {
   ++counters().flushes[static_cast<size_t>(why)];
   counters().nodes += static_cast<int64_t>(w.nodes().size());
   std::vector<const trace::Value*> consumed;
-  std::optional<Error> e = run(d, consumed);
+  const std::optional<Error> e = run(d, consumed);
+  if (!e) return w.clear();
   trace::Recording r = w.take();
-  if (!e) return;
   const size_t n = r.nodes.size();
   ErrorPtr failure;
   if (n == 1) {

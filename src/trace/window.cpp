@@ -152,13 +152,23 @@ void Window::release_overwritten() {
   std::erase_if(r_.overwritten, [&](const Recording::Overwritten& o) { return only_kept(o); });
 }
 
-void Window::clear() { take(); }
-
-Recording Window::take() {
+// The vectors keep their memory: a window is cleared after each flush.
+void Window::clear() {
+  r_.overwritten.clear();
+  r_.nodes.clear();
+  r_.inputs.clear();
+  r_.outputs.clear();
+  r_.parameters.clear();
+  r_.packs.clear();
   stream_.clear();
   output_bytes_ = 0;
   start();
-  return std::exchange(r_, {});
+}
+
+Recording Window::take() {
+  Recording r = std::exchange(r_, {});
+  clear();
+  return r;
 }
 
 void Window::append(const Recording& r, size_t node) {
