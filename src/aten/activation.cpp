@@ -140,7 +140,8 @@ Value gelu_slope(Ctx& x, Value v, bool tanh) {
 
 Value threshold(Ctx& x, Value self, const Scalar& bound, const Scalar& value) {
   check_dtype(x, self.dtype(), kOrdered, "threshold_cpu");
-  const Value low = x.b.compare(Cmp::kLe, self, x.scalar_like(bound, self));
+  const Value v = x.to_compute(self);
+  const Value low = x.b.compare(Cmp::kLe, v, x.scalar_like(bound, v));
   return x.b.select(low, x.scalar_like(value, self), self);
 }
 
@@ -206,7 +207,8 @@ void register_slopes(Registry& r) {
          const DType t = x.promote(grad, self);
          check_dtype(x, t, kOrdered, "threshold_cpu");
          const auto [g, v] = x.broadcast_all(t, grad, self);
-         return x.b.select(x.b.compare(Cmp::kLe, v, x.scalar_like(bound, v)), zero_like(x, g), g);
+         const Value w = x.to_compute(v);
+         return x.b.select(x.b.compare(Cmp::kLe, w, x.scalar_like(bound, w)), zero_like(x, g), g);
        })
       .fold("threshold", 0)
       .elementwise();

@@ -8,6 +8,7 @@
 namespace tpu::aten {
 namespace {
 
+using ops::cpp_type_name;
 using ops::scalar_type_name;
 
 // Window o of a dim covers [o * in / out, ceil((o + 1) * in / out)).

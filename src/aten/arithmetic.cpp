@@ -8,6 +8,7 @@
 namespace tpu::aten {
 namespace {
 
+using ops::cpp_type_name;
 using ops::Registry;
 
 // ---- Two operands.
@@ -315,7 +316,8 @@ Value add_scaled(Ctx& x, Value self, const B& other, const Scalar& alpha, bool s
   const auto rounded = [&](Value v) { return x.convert(x.convert(v, t), c); };
   const auto [v, w] = x.broadcast_all(c, self, rounded(as(x, other, c)));
   const Value part =
-      x.is(alpha, 1) ? w : rounded(x.b.mul(w, x.broadcast(rounded(x.scalar(alpha, c)), w.dims())));
+      x.is(alpha, 1) ? w
+                     : rounded(x.b.mul(w, x.broadcast(x.convert(x.scalar(alpha, t), c), w.dims())));
   const Value base = rounded(v);
   return subtract ? x.b.sub(base, part) : x.b.add(base, part);
 }
@@ -474,8 +476,9 @@ Value power_scalar(Ctx& x, Value self, const Scalar& exponent) {
   if (x.is(exponent, 0.5)) return done(sqrt(x, v));
   if (x.is(exponent, -0.5)) return done(rsqrt(x, v));
   if (integers && !exponent.known)
-    x.assert_none(lt(x, x.scalar(exponent, DType::kI64), 0), kNegativePower);
-  return power(x, v, x.scalar(exponent, v.dtype()), t);
+    x.assert_none(lt(x, x.wrapped_scalar(exponent, DType::kI64), 0), kNegativePower);
+  const Value e = integers ? x.scalar(exponent, v.dtype()) : x.wrapped_scalar(exponent, v.dtype());
+  return power(x, v, e, t);
 }
 
 void register_powers(Registry& r) {
@@ -491,7 +494,7 @@ void register_powers(Registry& r) {
          if (x.is(self, 2) && (class_of(t) & kFloats)) {
            return x.convert(exp2(x, x.convert(exponent, hlo::compute_type(t))), t);
          }
-         return power(x, x.scalar(self, hlo::compute_type(t)), exponent, t);
+         return power(x, x.wrapped_scalar(self, hlo::compute_type(t)), exponent, t);
        })
       .fold("self", 1)
       .fold("self", 2)

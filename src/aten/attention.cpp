@@ -18,6 +18,7 @@
 namespace tpu::aten {
 namespace {
 
+using ops::cpp_type_name;
 using ops::scalar_type_name;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -39,7 +39,7 @@ Value compare_number(Ctx& x, const Comparison& k, Value self, const Scalar& othe
   if (hlo::is_integral(self.dtype()) && other.kind == NumberKind::kInt) {
     if (hlo::size_bytes(self.dtype()) <
         4) {  // int64 compares cost a TPU twice: bring the number next to the range
-      const Value number = x.scalar(other, DType::kI64);
+      const Value number = x.wrapped_scalar(other, DType::kI64);
       const Value low = x.b.constant(DType::kI64, int64_t{-(1 << 17)});
       const Value high = x.b.constant(DType::kI64, int64_t{1 << 17});
       const Value near = x.b.convert(x.b.clamp(low, number, high), DType::kI32);
@@ -49,7 +49,7 @@ Value compare_number(Ctx& x, const Comparison& k, Value self, const Scalar& othe
     if (t == DType::kI32 || t == DType::kU32) t = DType::kI64;
   }
   const Value v = x.convert(self, t);
-  return x.b.compare(k.direction, v, x.scalar_like(other, v));
+  return x.b.compare(k.direction, v, x.broadcast(x.wrapped_scalar(other, t), v.dims()));
 }
 
 struct Logical {

@@ -8,6 +8,7 @@
 namespace tpu::aten {
 namespace {
 
+using ops::cpp_type_name;
 using ops::scalar_type_name;
 
 struct Conv {

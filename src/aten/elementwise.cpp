@@ -10,6 +10,7 @@
 
 namespace tpu::aten {
 
+using ops::cpp_type_name;
 using ops::Registry;
 using ops::scalar_type_name;
 
@@ -25,26 +26,6 @@ Class class_of(DType t) {
 void check_dtype(const Ctx& x, DType t, uint8_t classes, std::string_view kernel) {
   x.check_supported((class_of(t) & classes) != 0 && !hlo::is_float8(t), "\"", kernel,
                     "\" not implemented for '", scalar_type_name(t), "'");
-}
-
-Value checked_scalar(Ctx& x, const Scalar& s, DType t) {
-  const std::string text =
-      cat("value cannot be converted to type ", cpp_type_name(t), " without overflow");
-  x.check(s.kind != NumberKind::kComplex || hlo::is_complex(t) || hlo::is_bool(t), text);
-  const bool may_overflow =
-      hlo::is_integer(t) &&
-      (s.kind == NumberKind::kFloat || (s.kind == NumberKind::kInt && hlo::size_bytes(t) < 8));
-  if (may_overflow) {
-    // Negative numbers wrap into unsigned types as far as their magnitude fits.
-    const DType c = s.kind == NumberKind::kFloat ? DType::kF64 : DType::kI64;
-    const Value v = x.scalar(s, c);
-    const Value high = x.b.convert(x.b.max_value(t), c);
-    const Value low = hlo::is_unsigned(t) ? x.b.neg(high) : x.b.convert(x.b.min_value(t), c);
-    const Value inside =
-        x.b.logical_and(x.b.compare(Cmp::kGe, v, low), x.b.compare(Cmp::kLe, v, high));
-    x.assert_none(x.b.logical_not(inside), text);
-  }
-  return x.scalar(s, t);
 }
 
 FloatLayout layout_of(DType t) {
@@ -280,7 +261,8 @@ Value nan_to_num(Ctx& x, Value self, const Opt<Scalar>& nan, const Opt<Scalar>& 
   }
   const double largest = hlo::float_max(self.dtype());
   const auto value = [&](const Opt<Scalar>& s, double fallback) {
-    return s ? x.scalar_like(*s, self) : x.like(self, fallback);
+    return s ? x.broadcast(x.wrapped_scalar(*s, self.dtype()), self.dims())
+             : x.like(self, fallback);
   };
   const Value inf = infinity_like(x, self);
   Value v = x.b.select(x.is_nan(self), value(nan, 0), self);
@@ -421,7 +403,7 @@ void register_choices(Registry& r) {
    }).elementwise();
   r.op("aten::masked_fill.Scalar", [](Ctx& x, Value self, Value mask, Scalar value) {
      check_mask(x, mask);
-     return x.select(mask, checked_scalar(x, value, self.dtype()), self);
+     return x.select(mask, x.scalar(value, self.dtype()), self);
    }).elementwise();
   r.op("aten::masked_fill.Tensor", [](Ctx& x, Value self, Value mask, Value value) {
      check_mask(x, mask);
@@ -431,7 +413,7 @@ void register_choices(Registry& r) {
      return x.select(mask, checked_value(x, value, self.dtype()), self);
    }).elementwise();
   r.op("aten::fill.Scalar", [](Ctx& x, Value self, Scalar value) {
-     return x.broadcast(checked_scalar(x, value, self.dtype()), self.dims());
+     return x.broadcast(x.scalar(value, self.dtype()), self.dims());
    }).layout(ops::LayoutRule::kLikeSelf);
   r.op("aten::fill.Tensor", [](Ctx& x, Value self, Value value) {
      x.check(value.rank() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",

@@ -43,10 +43,6 @@ Value in_compute(Ctx& x, Value v, Value w, F f) {
   return x.convert(f(p, q), v.dtype());
 }
 
-// The number as t; "value cannot be converted to type ... without overflow" where t cannot hold it
-// (at the next sync when only the run-time value tells).
-Value checked_scalar(Ctx& x, const Scalar& s, DType t);
-
 // Short forms of the builder's calls.
 inline Value recip(Ctx& x, Value v) { return x.b.div(x.like(v, 1), v); }
 inline Value times(Ctx& x, Value v, double c) { return x.b.mul(v, x.like(v, c)); }

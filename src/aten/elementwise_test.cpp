@@ -21,7 +21,9 @@ using ops::OpDef;
 using ops::Registry;
 
 struct TypeHost : ops::Host {
-  Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.parameter({t, {}}); }
+  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
+    return b.parameter({t, {}});
+  }
   Value random_state(hlo::Builder& b, int64_t) override { return b.parameter({DType::kU64, {2}}); }
   void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string) override {}
 };

@@ -28,7 +28,7 @@ Value wrapped(Ctx& x, const Scalar& s, DType like) {
   if (s.kind == NumberKind::kBool) t = DType::kBool;
   if (s.kind == NumberKind::kInt) t = DType::kI64;
   if (s.kind == NumberKind::kComplex) t = hlo::complex_type(t);
-  const Value v = x.scalar(s, t);
+  const Value v = x.wrapped_scalar(s, t);
   x.mark_wrapped(v);
   return v;
 }

@@ -243,7 +243,8 @@ std::array<Value, 2> cholesky_ex(Context& x, Value a, bool upper, bool check_err
   if (check_errors) {
     x.assert_none(x.b.compare(Cmp::kNe, r.info, x.like(r.info, 0)),
                   "linalg.cholesky_ex: The factorization could not be completed because the input "
-                  "is not positive-definite");
+                  "is not positive-definite",
+                  ErrorKind::kLinAlg);
   }
   return {with_batch(x, r.factor, batch), with_batch(x, r.info, batch)};
 }
@@ -256,7 +257,8 @@ Value cholesky_op(Context& x, Value a, bool upper) {
   const Value factor = lower_triangle(x, x.b.cholesky(upper ? adjoint(x, flat) : flat, true));
   x.assert_none(x.is_nan(diagonal_of(x, factor)),
                 "cholesky: The factorization could not be completed because the input is not "
-                "positive-definite");
+                "positive-definite",
+                ErrorKind::kLinAlg);
   return with_batch(x, upper ? adjoint(x, factor) : factor, batch_dims(a));
 }
 

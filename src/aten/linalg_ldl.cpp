@@ -184,7 +184,8 @@ std::array<Value, 3> ldl_factor_ex(Context& x, Value a, bool hermitian, bool che
   if (check_errors) {
     x.assert_none(x.b.compare(Cmp::kNe, end[4], x.like(end[4], 0)),
                   "torch.linalg.ldl_factor_ex: The factor D has a zero on its diagonal: the matrix "
-                  "is singular.");
+                  "is singular.",
+                  ErrorKind::kLinAlg);
   }
   return {with_batch(x, end[2], batch), with_batch(x, end[3], batch), with_batch(x, end[4], batch)};
 }

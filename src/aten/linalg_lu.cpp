@@ -148,7 +148,8 @@ Value result_pivots(Context& x, const Factored& f) {
 Value result_info(Context& x, const Factored& f) { return with_batch(x, f.lu.info, f.batch); }
 
 void check_info(Context& x, bool check_errors, Value info, const char* text) {
-  if (check_errors) x.assert_none(x.b.compare(Cmp::kNe, info, x.like(info, 0)), text);
+  if (check_errors)
+    x.assert_none(x.b.compare(Cmp::kNe, info, x.like(info, 0)), text, ErrorKind::kLinAlg);
 }
 
 std::array<Value, 3> lu_factor_ex(Context& x, Value a, bool pivot, bool check_errors) {

@@ -172,7 +172,8 @@ std::array<Value, 2> eigh(Context& x, Value a, const std::string& uplo, bool com
   });
   x.assert_none(not_diagonal(x, end[0]),
                 "linalg.eigh: The algorithm failed to converge because the input matrix is "
-                "ill-conditioned or has too many repeated eigenvalues");
+                "ill-conditioned or has too many repeated eigenvalues",
+                ErrorKind::kLinAlg);
 
   // Every sweep ends in the order it began with, so the row of zeros is the last one still.
   const Value values = x.b.slice_dim(real_part(x, diagonal_of(x, end[0])), 1, 0, n);
@@ -243,7 +244,8 @@ Orthogonalised orthogonalise(Context& x, Value a, bool compute_v) {
   const Value sizes = x.b.unary(Op::kSqrt, x.sum(squared_size(x, vectors), {2}));
   x.assert_none(not_orthogonal(x, end[0]),
                 "linalg.svd: The algorithm failed to converge because the input matrix contained "
-                "non-finite values.");
+                "non-finite values.",
+                ErrorKind::kLinAlg);
   const auto [sorted, order] = sort_along(x, sizes, 1, true);
   Orthogonalised r{transposed(x, gather_rows(x, vectors, order)), sorted, {}};
   if (compute_v)

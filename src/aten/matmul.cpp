@@ -5,24 +5,6 @@
 
 namespace tpu::aten {
 
-std::string_view cpp_type_name(DType t) {
-  switch (t) {
-    case DType::kBool: return "bool";
-    case DType::kU8: return "unsigned char";
-    case DType::kI8: return "signed char";
-    case DType::kI16: return "short int";
-    case DType::kI32: return "int";
-    case DType::kI64: return "long int";
-    case DType::kF16: return "c10::Half";
-    case DType::kBF16: return "c10::BFloat16";
-    case DType::kF32: return "float";
-    case DType::kF64: return "double";
-    case DType::kC64: return "c10::complex<float>";
-    case DType::kC128: return "c10::complex<double>";
-    default: return hlo::torch_name(t);
-  }
-}
-
 namespace {
 
 // An operand as [batch, free, contract] or [batch, contract, free], by a reshape alone. No batch:
@@ -127,6 +109,7 @@ Value wide_dot(Ctx& x, Value lhs, Value rhs, const hlo::DotDims& d) {
 
 namespace {
 
+using ops::cpp_type_name;
 using ops::scalar_type_name;
 
 void check_not_bool(Ctx& x, Value v, const char* kernel) {

@@ -102,9 +102,6 @@ inline std::string named_sizes(const Dims& d) {
 // [s0, s1, ...] without the batch: sizes as "2x3" for messages.
 inline std::string by(const Dims& d) { return join(d, "x"); }
 
-// "expected ... to have the same dtype" names types as C++ does.
-std::string_view cpp_type_name(DType t);
-
 // Parts of register_conv, register_pool and register_resample.
 void register_sliding(ops::Registry& r);
 void register_adaptive_pool(ops::Registry& r);

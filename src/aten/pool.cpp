@@ -8,6 +8,7 @@
 
 namespace tpu::aten {
 
+using ops::cpp_type_name;
 using ops::scalar_type_name;
 
 Planes planes(Ctx& x, Value self, int64_t spatial) {

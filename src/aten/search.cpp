@@ -437,14 +437,15 @@ void register_search(Registry& r) {
   r.op("aten::searchsorted.Scalar",
        [](Context& x, Value sorted_sequence, const Scalar& self, bool out_int32, bool right,
           const Opt<std::string>& side, const Opt<Value>& sorter) {
-         const Value v = x.scalar(self, x.promote(sorted_sequence, self));
+         const Value v = x.wrapped_scalar(self, x.promote(sorted_sequence, self));
          return search_checked(x, sorted_sequence, v, out_int32, right, side, sorter);
        });
   r.op("aten::bucketize.Tensor", bucketize);
-  r.op("aten::bucketize.Scalar", [](Context& x, const Scalar& self, Value boundaries,
-                                    bool out_int32, bool right) {
-    return bucketize(x, x.scalar(self, x.promote(boundaries, self)), boundaries, out_int32, right);
-  });
+  r.op("aten::bucketize.Scalar",
+       [](Context& x, const Scalar& self, Value boundaries, bool out_int32, bool right) {
+         return bucketize(x, x.wrapped_scalar(self, x.promote(boundaries, self)), boundaries,
+                          out_int32, right);
+       });
 
   r.op("aten::isin.Tensor_Tensor",
        [](Context& x, Value elements, Value test_elements, bool, bool invert) {
@@ -456,13 +457,13 @@ void register_search(Registry& r) {
        [](Context& x, Value elements, const Scalar& test_element, bool, bool invert) {
          const DType t = membership_type(x, elements.dtype(), x.promote(test_element),
                                          x.promote(elements, test_element));
-         return is_in(x, x.convert(elements, t), x.scalar(test_element, t), invert);
+         return is_in(x, x.convert(elements, t), x.wrapped_scalar(test_element, t), invert);
        });
   r.op("aten::isin.Scalar_Tensor",
        [](Context& x, const Scalar& element, Value test_elements, bool, bool invert) {
          const DType t = membership_type(x, x.promote(element), test_elements.dtype(),
                                          x.promote(element, test_elements));
-         return is_in(x, x.scalar(element, t), x.convert(test_elements, t), invert);
+         return is_in(x, x.wrapped_scalar(element, t), x.convert(test_elements, t), invert);
        });
   register_histograms(r);
 }

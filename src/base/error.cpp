@@ -11,6 +11,7 @@ std::string_view to_string(ErrorKind kind) {
     case ErrorKind::kType: return "type";
     case ErrorKind::kUnsupported: return "unsupported";
     case ErrorKind::kMissingOp: return "missing op";
+    case ErrorKind::kLinAlg: return "linear algebra";
     case ErrorKind::kMemory: return "memory";
     case ErrorKind::kDevice: return "device";
     case ErrorKind::kInternal: return "internal";

@@ -20,6 +20,7 @@ enum class ErrorKind : uint8_t {
   kType,         // wrong type of argument             -> TypeError
   kUnsupported,  // right, but the device cannot       -> NotImplementedError
   kMissingOp,    // no lowering is registered          -> NotImplementedError
+  kLinAlg,       // no solution, no convergence        -> torch.linalg.LinAlgError
   kMemory,       // device memory is exhausted         -> torch.OutOfMemoryError
   kDevice,       // the plugin or the device failed    -> RuntimeError
   kInternal,     // a broken promise of this project   -> RuntimeError

@@ -98,7 +98,7 @@ Parsed parse(const Setting& row, std::string_view text) {
     case kBool: return parse_bool(text);
     case kInt: {
       const auto n = parse_int(text);
-      return {n.value_or(0), n.has_value()};
+      return {n.value_or(0), n.value_or(-1) >= 0};
     }
     case kBytes: return parse_bytes(text);
     case kString: return {0, true};
@@ -110,7 +110,7 @@ Parsed parse(const Setting& row, std::string_view text) {
 std::string admits(const Setting& row) {
   switch (row.type) {
     case kBool: return "1, 0, true, false, on, off, yes or no";
-    case kInt: return "a whole number";
+    case kInt: return "a whole number, not negative";
     case kBytes: return "a number of bytes such as 4096, 512M or 4G";
     case kString: return "any text";
     case kEnum: return cat("one of ", join(split(row.choices, '|')));

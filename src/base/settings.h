@@ -19,7 +19,7 @@ namespace tpu {
 
 enum class SettingType : uint8_t {
   kBool,    // 1/0, true/false, on/off, yes/no
-  kInt,     // decimal
+  kInt,     // decimal, not negative
   kBytes,   // decimal, with K, M, G or T for powers of 1024
   kString,  // anything
   kEnum,    // one of `choices`

@@ -52,7 +52,7 @@ TEST(settings_refuse_what_a_row_does_not_admit) {
       size("TORCH_TPU_TEST_SIZE", "9999999999T"), mode("TORCH_TPU_TEST_MODE", "fastest");
   Settings s(kRows);
   EXPECT_THROW_MSG(s.get_bool("flag"), "TORCH_TPU_TEST_FLAG=2 is not understood");
-  EXPECT_THROW_MSG(s.get_int("count"), "it takes a whole number");
+  EXPECT_THROW_MSG(s.get_int("count"), "it takes a whole number, not negative");
   EXPECT_THROW_MSG(s.get_int("size"), "it takes a number of bytes");
   EXPECT_THROW_MSG(s.get_string("mode"),
                    "TORCH_TPU_TEST_MODE=fastest is not understood; it takes one of fast, slow");

@@ -11,6 +11,7 @@ void rethrow(const Error& e, const std::string& prefix) {
     case ErrorKind::kType: TORCH_CHECK_TYPE(false, text);
     case ErrorKind::kUnsupported:
     case ErrorKind::kMissingOp: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+    case ErrorKind::kLinAlg: TORCH_CHECK_LINALG(false, text);
     case ErrorKind::kMemory: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
     case ErrorKind::kInternal:
       TORCH_CHECK(false, text,

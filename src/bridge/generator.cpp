@@ -67,6 +67,9 @@ TpuGenerator* TpuGenerator::clone_impl() const {
 }
 
 at::Generator make_generator(c10::DeviceIndex device) {
+  const int count = runtime::Runtime::device_count();
+  TORCH_CHECK(device < count, "there is no tpu:", int{device}, "; the number of devices is ",
+              count);
   return at::make_generator<TpuGenerator>(device < 0 ? 0 : device);
 }
 

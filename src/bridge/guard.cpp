@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "bridge/dtype.h"
 #include "bridge/errors.h"
 #include "bridge/stream.h"
 #include "bridge/tensor.h"
@@ -72,7 +73,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       return 0;
     }
   }
-  c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    c10::DeviceCapability c;
+    c.capability_data.capability_bits = 0;
+    for (size_t i = 0; i < c10::NUMBER_OF_DEVICE_CAPABILITIES; ++i) {
+      if (has_dtype(static_cast<c10::ScalarType>(i)))
+        c.capability_data.capability_bits |= uint64_t{1} << i;
+    }
+    return c;
+  }
 
   c10::Stream getStream(c10::Device d) const override {
     const c10::DeviceIndex i = d.has_index() ? d.index() : current;

@@ -43,7 +43,41 @@ DType integer_dot_type(DType t) {
   return hlo::is_unsigned(t) ? DType::kU32 : DType::kI32;
 }
 
+bool fits_integer(int64_t i, DType t) {
+  if (hlo::size_bytes(t) == 8) return true;
+  const int64_t high = hlo::integer_max(t);
+  return i <= high && i >= (hlo::is_unsigned(t) ? -high : hlo::integer_min(t));
+}
+
+bool fits_real(double d, DType t) {
+  const bool is_float = hlo::is_float(t);
+  if (std::isnan(d)) return is_float;
+  const bool has_infinity = is_float && (!hlo::is_float8(t) || t == DType::kF8E5M2);
+  if (std::isinf(d)) return has_infinity;
+  if (is_float) {
+    const double high = hlo::float_max(t);
+    return d <= high && d >= (t == DType::kF8E8M0FNU ? std::ldexp(1.0, -127) : -high);
+  }
+  // The limits of 64 bits round to the next power of two.
+  if (t == DType::kU64) return d >= 0 && d <= std::ldexp(1.0, 64);
+  return d >= static_cast<double>(hlo::integer_min(t)) &&
+         d <= static_cast<double>(hlo::integer_max(t));
+}
+
+bool fits(const Number& n, DType t) {
+  if (hlo::is_bool(t) || n.kind == NumberKind::kBool) return true;
+  if (hlo::is_integer(t) && n.kind == NumberKind::kInt) return fits_integer(n.i, t);
+  if (hlo::is_complex(t))
+    return fits_real(n.d, hlo::real_type(t)) && fits_real(n.imag, hlo::real_type(t));
+  return n.imag == 0 && fits_real(n.d, t);
+}
+
 }  // namespace
+
+void check_fits(const Number& n, DType t) {
+  TPU_CHECK(fits(n, t), "value cannot be converted to type ", cpp_type_name(t),
+            " without overflow");
+}
 
 void Context::fail(ErrorKind kind, std::string text) { throw Error(kind, std::move(text)); }
 
@@ -112,11 +146,10 @@ Dims Context::broadcast_dims(const std::vector<Dims>& shapes) const {
 
 // ---- Numbers.
 
-Value Context::scalar(const Scalar& s, DType t) {
-  if (s.known) return scalar(*s.known, t);
+Value Context::operand(const Scalar& s, DType t, Opt<DType> holder) {
   if (s.kind == NumberKind::kComplex) {
     const bool wide = t == DType::kF64 || t == DType::kC128;
-    return convert(host_.scalar(b, s.operand, wide ? DType::kC128 : DType::kC64), t);
+    return convert(host_.scalar(b, s.operand, wide ? DType::kC128 : DType::kC64, holder), t);
   }
   DType carrier = DType::kF32;
   if (hlo::is_bool(t)) {
@@ -126,14 +159,21 @@ Value Context::scalar(const Scalar& s, DType t) {
   } else if (hlo::real_type(t) == DType::kF64) {
     carrier = DType::kF64;
   }
-  return convert(host_.scalar(b, s.operand, carrier), t);
+  return convert(host_.scalar(b, s.operand, carrier, holder), t);
+}
+
+Value Context::scalar(const Scalar& s, DType t) {
+  return s.known ? scalar(*s.known, t) : operand(s, t, t);
+}
+
+Value Context::wrapped_scalar(const Scalar& s, DType t) {
+  return s.known ? scalar(*s.known, t) : operand(s, t, {});
 }
 
 Value Context::scalar(const Number& n, DType t) {
+  check_fits(n, t);
   if (hlo::is_bool(t)) return b.constant(t, static_cast<int64_t>(n.d != 0 || n.imag != 0));
   if (hlo::is_complex(t)) return b.constant(t, std::complex<double>(n.d, n.imag));
-  check(n.imag == 0, "value cannot be converted to type ", scalar_type_name(t),
-        " without overflow: it has an imaginary part");
   if (hlo::is_integer(t)) return b.constant(t, n.to_int());
   if (hlo::is_float8(t)) return convert(scalar(n, DType::kF32), t);
   return n.is_integral() ? b.constant(t, n.i) : b.constant(t, n.d);
@@ -370,10 +410,9 @@ Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) 
   return b.clamp(b.constant(it, 0), index, b.constant(it, std::max<int64_t>(size - 1, 0)));
 }
 
-void Context::assert_none(Value violated, const std::string& text) {
+void Context::assert_none(Value violated, const std::string& text, ErrorKind kind) {
   if (violated.numel() == 0) return;
-  host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0),
-                  ErrorKind::kInvalid, text);
+  host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0), kind, text);
 }
 
 }  // namespace tpu::ops

@@ -23,7 +23,8 @@ class Host {
   virtual ~Host() = default;
   // Rank-0 value of scalar operand `operand`, as `dtype`: one of bool, int32, int64, float32,
   // float64; for a number of kind kComplex, one of complex64, complex128.
-  virtual Value scalar(hlo::Builder& b, int32_t operand, DType dtype) = 0;
+  // `holder`: the type that must be able to hold the number (check_fits), if one must.
+  virtual Value scalar(hlo::Builder& b, int32_t operand, DType dtype, Opt<DType> holder) = 0;
   // ui64[2]: {seed, offset}. `count` is how many 32-bit draws follow; they use count / 4 (rounded
   // up) consecutive offsets, which no other draw may use.
   virtual Value random_state(hlo::Builder& b, int64_t count) = 0;
@@ -110,8 +111,11 @@ class Context {
 
   // ---- Numbers.
   // Rank-0 value of a run-time scalar as t (through f32/f64/i64, then converted as PyTorch does).
+  // A number that t cannot hold is refused where the op is called.
   Value scalar(const Scalar& s, DType t);
   Value scalar(const Number& n, DType t);
+  // The same for numbers that PyTorch wraps into tensors: one that t cannot hold wraps or is inf.
+  Value wrapped_scalar(const Scalar& s, DType t);
   // The scalar broadcast to v's dims with v's dtype.
   Value scalar_like(const Scalar& s, Value v) { return broadcast(scalar(s, v.dtype()), v.dims()); }
   // Folded to this very value (OpBuilder::fold); false for a run-time number.
@@ -165,7 +169,7 @@ class Context {
   // is touched.
   Value checked_index(Value index, int64_t size, int64_t dim, bool wrap = true);
   // General form: text reported when `violated` (any dims, bool) has a true element.
-  void assert_none(Value violated, const std::string& text);
+  void assert_none(Value violated, const std::string& text, ErrorKind kind = ErrorKind::kInvalid);
 
  private:
   struct Promotion {
@@ -190,6 +194,7 @@ class Context {
     void see_kind(const Context& x, NumberKind k);
     DType result(DType default_dtype) const;
   };
+  Value operand(const Scalar& s, DType t, Opt<DType> holder);
   [[noreturn]] static void fail(ErrorKind kind, std::string text);
 
   Host& host_;
@@ -201,5 +206,11 @@ class Context {
 DType promote_types(DType a, DType b);
 // PyTorch's name in messages: Bool, Byte, Char, Half, Float, ComplexFloat, ...
 std::string_view scalar_type_name(DType t);
+// The other name: that of the C++ type, as compilers print it.
+std::string_view cpp_type_name(DType t);
+// Throws "value cannot be converted to type ... without overflow" where c10::overflows does: out of
+// range, NaN to integers, an imaginary part to reals. Negative whole numbers wrap into unsigned
+// types as far as their magnitude fits; everything fits bool.
+void check_fits(const Number& n, DType t);
 
 }  // namespace tpu::ops

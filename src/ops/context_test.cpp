@@ -1,5 +1,8 @@
 #include "ops/context.h"
 
+#include <cmath>
+#include <limits>
+
 #include "base/test.h"
 #include "hlo/print.h"
 
@@ -12,7 +15,7 @@ struct RecordingHost : Host {
   std::vector<DType> scalars;
   std::vector<int64_t> draws;
   std::vector<std::string> texts;
-  Value scalar(hlo::Builder& b, int32_t, DType t) override {
+  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
     scalars.push_back(t);
     return b.parameter({t, {}});
   }
@@ -94,6 +97,34 @@ TEST(run_time_numbers_come_in_few_types) {
   EXPECT_TRUE(t.x.is(known, 2) && !t.x.is(known, 1) && !t.x.is(f, 1));
   EXPECT_TRUE(t.x.scalar_like(known, t.p(kF16, {3})).type() == (Type{kF16, {3}}));
   EXPECT_TRUE(t.host.scalars.empty());
+}
+
+TEST(numbers_fit_as_c10_says) {
+  const auto fits = [](const Number& n, DType t) {
+    try {
+      check_fits(n, t);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const auto whole = [](int64_t v) { return Number::of(v); };
+  EXPECT_TRUE(fits(whole(-255), kU8) && !fits(whole(-256), kU8) && !fits(whole(256), kU8));
+  EXPECT_TRUE(fits(whole(-128), kI8) && !fits(whole(-129), kI8) && !fits(whole(128), kI8));
+  EXPECT_TRUE(fits(whole(INT64_MIN), kU64) && fits(whole(INT64_MAX), kI64));
+  EXPECT_TRUE(fits(whole(65504), kF16) && !fits(whole(70000), kF16));
+  EXPECT_TRUE(!fits(Number::of(-1.0), kU8) && fits(Number::of(255.0), kU8) &&
+              !fits(Number::of(255.9), kU8));
+  EXPECT_TRUE(!fits(Number::of(1e39), kF32) && fits(Number::of(1e39), kF64));
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  EXPECT_TRUE(fits(Number::of(inf), kF32) && fits(Number::of(inf), kF8E5M2) &&
+              !fits(Number::of(inf), kF8E4M3FN) && !fits(Number::of(-inf), kI32));
+  EXPECT_TRUE(fits(Number::of(nan), kBF16) && !fits(Number::of(nan), kI64));
+  const Number imaginary{NumberKind::kComplex, 0, 1, 2}, real{NumberKind::kComplex, 0, 3, 0};
+  EXPECT_TRUE(fits(imaginary, kC64) && !fits(imaginary, kF32) && fits(real, kF32) &&
+              fits(imaginary, kBool));
+  EXPECT_THROW_MSG(check_fits(whole(300), kI8),
+                   "value cannot be converted to type signed char without overflow");
 }
 
 TEST(dot_gives_the_operands_type) {

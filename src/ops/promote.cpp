@@ -28,6 +28,24 @@ std::string_view scalar_type_name(DType t) {
   return kNames[static_cast<size_t>(t)];
 }
 
+std::string_view cpp_type_name(DType t) {
+  switch (t) {
+    case DType::kBool: return "bool";
+    case DType::kU8: return "unsigned char";
+    case DType::kI8: return "signed char";
+    case DType::kI16: return "short int";
+    case DType::kI32: return "int";
+    case DType::kI64: return "long int";
+    case DType::kF16: return "c10::Half";
+    case DType::kBF16: return "c10::BFloat16";
+    case DType::kF32: return "float";
+    case DType::kF64: return "double";
+    case DType::kC64: return "c10::complex<float>";
+    case DType::kC128: return "c10::complex<double>";
+    default: return hlo::torch_name(t);
+  }
+}
+
 DType promote_types(DType a, DType b) {
   if (a == b) return a;
   TPU_CHECK(!hlo::is_float8(a) && !hlo::is_float8(b),

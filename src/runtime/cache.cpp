@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 std::atomic<ModuleCallback> module_callback{nullptr};
 
 constexpr size_t kDefaultMemoryEntries = 4096;
-constexpr std::string_view kMagic = "torch_tpu executable 1\n";
+constexpr std::string_view kMagic = "torch_tpu executable 2\n";
 constexpr std::string_view kSuffix = ".exe";
 
 std::string default_folder() {
@@ -43,12 +43,20 @@ std::string ops_comment(const hlo::Function& f) {
   return line + "\n";
 }
 
+// What stands before a program in its file: the name is part of it, so that a file that was copied
+// to another name is not taken.
+std::string header(const std::string& name, std::string_view bytes) {
+  return cat(kMagic, name, "\n", hash128(bytes).hex(), "\n");
+}
+
 void dump(const std::string& name, const std::string& text, const hlo::Function& function) {
   const std::string folder = settings().get_string("dump_dir");
   if (!folder.empty()) {
     std::error_code ec;
     fs::create_directories(folder, ec);
-    std::ofstream(fs::path(folder) / (name + ".mlir")) << ops_comment(function) << text;
+    std::ofstream out(fs::path(folder) / (name + ".mlir"));
+    out << ops_comment(function) << text;
+    TPU_CHECK(out.flush(), "TORCH_TPU_DUMP_DIR=", folder, ": the folder cannot be written");
   }
   if (auto* f = module_callback.load()) f(name, text);
 }
@@ -72,17 +80,18 @@ DiskCache::DiskCache() {
 }
 
 std::string DiskCache::load(const std::string& name) const {
-  std::ifstream in(fs::path(folder_) / (name + std::string(kSuffix)), std::ios::binary);
+  const fs::path file = fs::path(folder_) / (name + std::string(kSuffix));
+  std::error_code ec;
+  if (!fs::is_regular_file(file, ec)) return "";
+  std::ifstream in(file, std::ios::binary);
   if (!in) return "";
   std::string all((std::istreambuf_iterator<char>(in)), {});
-  const size_t header = kMagic.size() + 32;
-  if (all.size() <= header || !std::string_view(all).starts_with(kMagic)) return "";
-  const std::string_view bytes = std::string_view(all).substr(header);
-  if (hash128(bytes).hex() != all.substr(kMagic.size(), 32)) return "";
+  const size_t size = header(name, "").size();
+  if (all.size() <= size) return "";
+  const std::string_view bytes = std::string_view(all).substr(size);
+  if (!all.starts_with(header(name, bytes))) return "";
   // Its age is the time of its last use.
-  std::error_code ec;
-  fs::last_write_time(fs::path(folder_) / (name + std::string(kSuffix)),
-                      fs::file_time_type::clock::now(), ec);
+  fs::last_write_time(file, fs::file_time_type::clock::now(), ec);
   return std::string(bytes);
 }
 
@@ -91,7 +100,7 @@ void DiskCache::store(const std::string& name, std::string_view bytes) {
   const fs::path temporary = fs::path(folder_) / cat(name, ".", getpid(), ".", serial++, ".tmp");
   {
     std::ofstream out(temporary, std::ios::binary);
-    out << kMagic << hash128(bytes).hex() << bytes;
+    out << header(name, bytes) << bytes;
     if (!out.flush()) {
       out.close();
       std::error_code ec;
@@ -102,6 +111,7 @@ void DiskCache::store(const std::string& name, std::string_view bytes) {
   }
   std::error_code ec;
   fs::rename(temporary, fs::path(folder_) / (name + std::string(kSuffix)), ec);
+  if (ec) fs::remove(temporary, ec);
   stored_since_trim_ += static_cast<int64_t>(bytes.size());
   if (stored_since_trim_ > bound_bytes_ / 16) trim();
 }

@@ -91,6 +91,24 @@ TEST(damaged_files_are_not_taken) {
   EXPECT_EQ(c.load("a"), std::string(1000, 'q'));
 }
 
+TEST(a_file_under_another_name_is_not_taken) {
+  const Folder folder;
+  DiskCache c;
+  c.store("a", "program a");
+  fs::copy_file(folder.path / "a.exe", folder.path / "b.exe");
+  EXPECT_EQ(c.load("b"), "");
+  EXPECT_EQ(c.load("a"), "program a");
+}
+
+TEST(a_folder_in_the_place_of_a_file_is_passed_over) {
+  const Folder folder;
+  DiskCache c;
+  fs::create_directories(folder.path / "a.exe" / "inside");
+  EXPECT_EQ(c.load("a"), "");
+  c.store("a", "program");
+  EXPECT_EQ(folder.files().size(), 1u);
+}
+
 TEST(size_is_bounded_and_the_oldest_goes) {
   const Folder folder("64K");
   DiskCache c;

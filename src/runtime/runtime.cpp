@@ -31,6 +31,18 @@ int64_t host_memory_bytes() {
          static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
 }
 
+// XLA ends the process over flags that are neither flags nor a file that holds some.
+void check_xla_flags() {
+  const char* flags = std::getenv("XLA_FLAGS");
+  if (!flags) return;
+  const std::string_view text = flags;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  TPU_CHECK(first == std::string_view::npos || text[first] == '-' || access(flags, R_OK) == 0,
+            "XLA_FLAGS=", text,
+            " is not understood; flags begin with --, anything else is the name",
+            " of a file of flags, and there is none");
+}
+
 std::atomic<int> process_mode{-1};
 thread_local std::vector<Mode> mode_stack;
 int (*inherited_mode)() = nullptr;
@@ -139,6 +151,7 @@ bool Runtime::in_bad_fork() { return forked.load(); }
 
 int Runtime::device_count() {
   if (Runtime* r = instance.load()) return r->devices();
+  settings().check();
   try {
     const Plugin p = find_plugin();
     if (p.kind == PluginKind::kTpu) return tpu_chip_count();
@@ -169,6 +182,7 @@ Runtime::Runtime() { start(); }
 
 void Runtime::start() {
   settings().check();
+  check_xla_flags();
   plugin_ = find_plugin();
   auto api = pjrt::Api::load(plugin_.path);
   pjrt::NamedValues options;

@@ -18,7 +18,8 @@ namespace tpu::trace {
 // One request of a lowering for a scalar operand, in the order of the requests.
 struct ScalarUse {
   int32_t operand;
-  DType dtype;  // bool, int32, int64, float32, float64, complex64, complex128
+  DType dtype;                  // bool, int32, int64, float32, float64, complex64, complex128
+  std::optional<DType> holder;  // must be able to hold the number
 };
 
 struct OutputSpec {

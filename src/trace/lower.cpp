@@ -25,7 +25,7 @@ class WindowHost final : public ops::Host {
     next_ = n.first_scalar;
   }
 
-  hlo::Value scalar(Builder& b, int32_t, DType dtype) override {
+  hlo::Value scalar(Builder& b, int32_t, DType dtype, std::optional<DType>) override {
     switch (dtype) {
       case DType::kF32: return take(b, kF32);
       case DType::kF64: return take(b, kF64);

@@ -62,6 +62,9 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
               " has no value outside of it");
     TPU_THROW(ErrorKind::kInternal, "a window was given a value of another window");
   }
+  for (const ScalarUse& use : inst.scalars) {
+    if (use.holder) ops::check_fits(numbers[static_cast<size_t>(use.operand)], *use.holder);
+  }
   Node n;
   n.inst = &inst;
   n.first_input = static_cast<uint32_t>(r_.inputs.size());
