@@ -6,6 +6,9 @@ from contextlib import ContextDecorator
 from enum import Enum
 from types import TracebackType
 
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
 from torch_tpu import _C
 
 __all__ = ["EagerMode", "set_eager_mode"]
@@ -30,6 +33,15 @@ class EagerMode(Enum):
             return mode
         names = ", ".join(str(each) for each in EagerMode)
         raise TypeError(f"an eager mode is one of {names}, got {mode!r}")
+
+
+def _cut_at_optimizer_steps() -> None:
+    # One window a training step, whether or not the loop reads something: it repeats as it is.
+    def end_step(*_: object) -> None:
+        if not torch.compiler.is_compiling():
+            _C.end_step()
+
+    register_optimizer_step_post_hook(end_step)
 
 
 def get_mode() -> EagerMode:

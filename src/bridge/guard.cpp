@@ -41,6 +41,12 @@ void flush_device(c10::DeviceIndex i, runtime::FlushReason why) {
   r.flush(r.device(i), why);
 }
 
+void flush_devices(runtime::FlushReason why) {
+  RecorderLock lock;
+  Runtime& r = Runtime::get();
+  for (int i = 0; i < r.devices(); ++i) r.flush(r.device(i), why);
+}
+
 void synchronize_device(c10::DeviceIndex i) {
   guarded([&] {
     flush_device(i, runtime::FlushReason::kSynchronize);

@@ -17,5 +17,6 @@ void set_device_index(c10::DeviceIndex i);
 // Flushes and waits for the device.
 void synchronize_device(c10::DeviceIndex i);
 void flush_device(c10::DeviceIndex i, runtime::FlushReason why);
+void flush_devices(runtime::FlushReason why);
 
 }  // namespace tpu::bridge

@@ -403,6 +403,12 @@ PYBIND11_MODULE(_C, m) {
       bridge::flush_device(static_cast<c10::DeviceIndex>(i), runtime::FlushReason::kUser);
     });
   });
+  m.def("end_step", [] {
+    guarded([] {
+      if (runtime::Runtime::started() && runtime::current_mode() == runtime::Mode::kFused)
+        bridge::flush_devices(runtime::FlushReason::kStep);
+    });
+  });
   m.def("precision", [] { return static_cast<int>(bridge::current_precision()); });
   m.def("push_precision", [](int v) { bridge::push_precision(static_cast<hlo::Precision>(v)); });
   m.def("pop_precision", [] { guarded([] { bridge::pop_precision(); }); });

@@ -175,7 +175,8 @@ std::shared_ptr<Program> ProgramCache::find(std::string_view key) {
   return it->second->program;
 }
 
-std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool portable) {
+std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool portable,
+                                            bool stored_only) {
   // Locations are left out: two scripts that do the same share a program.
   hlo::PrintOptions print_options;
   print_options.locations = false;
@@ -196,7 +197,6 @@ std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool 
     hasher.add(flags ? flags : "");
   }
   const std::string name = hasher.finish().hex();
-  dump(name, text, *lowered.function);
 
   auto p = std::make_shared<Program>();
   bool loaded = false;
@@ -211,6 +211,8 @@ std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool 
       }
     }
   }
+  if (!loaded && stored_only) return nullptr;
+  dump(name, text, *lowered.function);
   if (!loaded) {
     p->executable = client_.compile(text, "mlir", options);
     ++counters().compiles;

@@ -59,8 +59,9 @@ class ProgramCache {
   explicit ProgramCache(const pjrt::Client& client);
   // Null when it is not in memory.
   std::shared_ptr<Program> find(std::string_view key);
-  // From disk or by compiling. Throws what the compiler says.
-  std::shared_ptr<Program> make(const trace::Lowered& lowered, bool portable);
+  // From disk, else by compiling, or null when `stored_only`. Throws what the compiler says.
+  std::shared_ptr<Program> make(const trace::Lowered& lowered, bool portable,
+                                bool stored_only = false);
   void insert(std::string key, std::shared_ptr<Program> p);
   size_t size() const { return entries_.size(); }
   void clear() { entries_.clear(), by_key_.clear(); }

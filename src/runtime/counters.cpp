@@ -11,6 +11,9 @@ const char* to_string(FlushReason r) {
     case FlushReason::kSize: return "size";
     case FlushReason::kBoundary: return "boundary";
     case FlushReason::kUser: return "user";
+    case FlushReason::kStep: return "step";
+    case FlushReason::kRepeat: return "repeat";
+    case FlushReason::kBytes: return "bytes";
   }
   return "?";
 }

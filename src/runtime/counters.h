@@ -17,8 +17,11 @@ enum class FlushReason : uint8_t {
   kSize,         // the window reached its bound
   kBoundary,     // an op that stands alone, a copy to another device, a generator's state
   kUser,         // torch_tpu.debug.flush
+  kStep,         // an optimizer's step ended
+  kRepeat,       // a loop came round
+  kBytes,        // what is recorded keeps much memory
 };
-inline constexpr int kFlushReasons = 7;
+inline constexpr int kFlushReasons = 10;
 const char* to_string(FlushReason r);
 
 struct Counters {

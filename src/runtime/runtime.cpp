@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/strings.h"
@@ -18,6 +19,21 @@ namespace {
 
 // A window of this many nodes is flushed: XLA's compile time grows faster than linearly.
 constexpr size_t kDefaultMaxNodes = 2000;
+
+// A loop is cut where it comes round, if an iteration, or some, are worth a program of their own.
+constexpr size_t kLeastRepeat = 128;
+
+// Inputs that a window may keep alive though nothing else does.
+constexpr int64_t kMaxHeldUploads = int64_t{256} << 20;
+
+// Results of all recorded ops, of the memory: most are never stored.
+constexpr int64_t kMaxRecordedBytes = 2;
+
+// Programs that many windows share, those of single ops, come in one form for small operands: they
+// do not take their memory.
+constexpr int64_t kDonateFromBytes = int64_t{1} << 20;
+
+constexpr size_t kMaxSeenWindows = size_t{1} << 16;
 
 // A loop of lookups that nobody waits for must not pile up what it asserts.
 constexpr size_t kMaxPendingAssertions = 256;
@@ -67,12 +83,48 @@ void check_outputs(const Program& p) {
             "the plugin's program gives other results than the window's");
 }
 
+// Whether this call is the one that the window began with: the same op, from the same line.
+bool comes_round(const trace::Window& w, const trace::Instance& inst, const trace::Location& here) {
+  const trace::Node& first = w.nodes().front();
+  return first.inst == &inst && here.code && first.location.code == here.code &&
+         first.location.offset == here.offset;
+}
+
 // " at train.py:12 in step": the user's line that the calling thread is at.
 std::string current_line() {
   const trace::LocationSource& source = trace::location_source();
   if (!source.capture || !source.describe) return "";
   const trace::Location here = source.capture();
   return here.code ? " at " + source.describe(here) : "";
+}
+
+using Range = std::pair<size_t, size_t>;
+
+std::vector<Range> nodes_between(size_t begin, size_t end) {
+  std::vector<Range> all;
+  for (; begin < end; ++begin) all.emplace_back(begin, begin + 1);
+  return all;
+}
+
+std::vector<Range> ops_of(const trace::Recording& r) {
+  std::vector<Range> all;
+  size_t begin = 0;
+  for (size_t i = 0; i < r.nodes.size(); ++i) {
+    if (!r.nodes[i].ends_op && i + 1 < r.nodes.size()) continue;
+    all.emplace_back(begin, i + 1);
+    begin = i + 1;
+  }
+  return all;
+}
+
+std::shared_ptr<const Error> failed_input(const trace::Recording& r, size_t begin, size_t end) {
+  for (size_t n = begin; n < end; ++n) {
+    const auto [in, in_end] = r.inputs_of(n);
+    for (size_t i = in; i < in_end; ++i) {
+      if (const auto& v = r.value(r.inputs[i]); v && v->failure) return v->failure;
+    }
+  }
+  return nullptr;
 }
 
 std::string describe(const trace::Node& n) {
@@ -246,8 +298,11 @@ void Runtime::record(Device& d, const trace::Instance& inst,
   trace::Trace* t = current_trace(d.index);
   const auto& source = trace::location_source();
   if (!t) {
-    d.window.record(inst, inputs, numbers, random,
-                    source.capture ? source.capture() : trace::Location(), outputs);
+    const trace::Location here = source.capture ? source.capture() : trace::Location();
+    if (d.window.nodes().size() >= kLeastRepeat && comes_round(d.window, inst, here) &&
+        current_mode() == Mode::kFused)
+      flush(d, FlushReason::kRepeat);
+    d.window.record(inst, inputs, numbers, random, here, outputs);
     return;
   }
   for (const trace::ValuePtr& v : inputs) {
@@ -262,7 +317,14 @@ void Runtime::after_record(Device& d) {
   if (current_trace(d.index)) return;
   switch (current_mode()) {
     case Mode::kFused:
-      if (d.window.nodes().size() >= max_nodes_) flush(d, FlushReason::kSize);
+      if (d.window.empty()) break;
+      d.window.end_op();
+      if (d.window.nodes().size() >= max_nodes_) {
+        flush(d, FlushReason::kSize);
+      } else if (d.uploaded_bytes > kMaxHeldUploads ||
+                 d.window.output_bytes() > kMaxRecordedBytes * d.total_memory_bytes) {
+        flush(d, FlushReason::kBytes);
+      }
       break;
     case Mode::kStrict:
       flush(d, FlushReason::kStrict);
@@ -281,47 +343,90 @@ void Runtime::flush(Device& d, FlushReason why) {
   if (w.empty()) return;
   ++counters().flushes[static_cast<size_t>(why)];
   counters().nodes += static_cast<int64_t>(w.nodes().size());
-  std::vector<const trace::Value*> consumed;
-  const std::optional<Error> e = run(d, consumed);
-  if (!e) return w.clear();
-  trace::Recording r = w.take();
-  const size_t n = r.nodes.size();
+  d.uploaded_bytes = 0;
+  const size_t n = w.nodes().size();
+  Call call = prepare(d);
   ErrorPtr failure;
-  if (n == 1) {
-    failure = fail(r.outputs, e->kind, cat(e->text, "\n  in ", describe(r.nodes[0])));
+  if (why != FlushReason::kStrict && is_cold(d, call)) {
+    trace::Recording r = w.take();
+    std::vector<Range> parts = pieces(r);
+    if (parts.size() == 1) parts = ops_of(r);
+    failure = run_in_pieces(d, r, parts);
+    if (failure) r.restore({});
   } else {
-    const std::string forced =
-        why == FlushReason::kStrict
-            ? ""
-            : cat(n, " deferred ops, run because of: ", to_string(why), current_line());
-    failure = consumed.empty()
-                  ? run_one_by_one(d, r, *e, forced)
-                  : fail(r.outputs, e->kind,
-                         cat(e->text, "\n  in ", forced, "\n  first: ", describe(r.nodes.front()),
-                             "\n  last: ", describe(r.nodes.back())));
+    failure = run(d, std::move(call));
   }
   if (!failure) return;
-  r.restore(consumed);
   if (failure->kind == ErrorKind::kMemory) ++d.memory.ooms;
-  throw Error(*failure);
+  Error e = *failure;
+  if (n > 1 && why != FlushReason::kStrict)
+    e.text +=
+        cat("\n  one of ", n, " deferred ops, run because of: ", to_string(why), current_line());
+  throw Error(std::move(e));
+}
+
+Runtime::Call Runtime::prepare(Device& d, int64_t donate_from_bytes) {
+  const trace::Window& w = d.window;
+  Call c;
+  c.live = w.live_outputs();
+  c.donated = donation_ ? w.donatable(donate_from_bytes) : std::vector<bool>(w.parameters().size());
+  if (c.live.empty()) {
+    c.needed = std::ranges::any_of(w.nodes(), [](const auto& n) { return n.inst->assertions > 0; });
+    if (!c.needed) return c;
+  }
+  c.key = w.key(c.live, c.donated);
+  c.program = programs_->find(c.key);
+  if (c.program) ++counters().memory_hits;
+  return c;
+}
+
+// Whether several ops are here together for the first time: their one program is not in memory, not
+// on disk, and may never be asked for again.
+bool Runtime::is_cold(Device& d, Call& c) {
+  if (!c.needed || c.program) return false;
+  const auto& nodes = d.window.nodes();
+  const auto ops = std::ranges::count_if(nodes, [](const trace::Node& n) { return n.ends_op; });
+  if (ops < 2 || !seen_windows_.insert(hash64(c.key)).second) return false;
+  if (seen_windows_.size() > kMaxSeenWindows) seen_windows_.clear();
+  if (!programs_->disk().enabled()) return true;
+  try {
+    make_program(d, c, true);
+  } catch (const Error&) {
+    // Op by op it is seen what is wrong.
+  }
+  return !c.program;
+}
+
+void Runtime::make_program(Device& d, Call& c, bool stored_only) {
+  const trace::Window& w = d.window;
+  const trace::Lowered lowered = trace::lower(w, c.live, c.donated, instances_.on_cpu_plugin());
+  auto p = programs_->make(lowered, devices_.size() > 1, stored_only);
+  if (!p) return;
+  for (const trace::ValuePtr& v : w.parameters()) p->parameter_types.push_back(v->type);
+  for (int32_t o : c.live) p->output_types.push_back(w.outputs()[static_cast<size_t>(o)]->type);
+  check_outputs(*p);
+  programs_->insert(c.key, p);
+  c.program = std::move(p);
+  for (const trace::Node& n : w.nodes()) {
+    if (n.inst->id >= seen_instances_.size()) seen_instances_.resize(instances_.size());
+    seen_instances_[n.inst->id] = true;
+  }
 }
 
 // The values that the launch took in `consumed` are gone, whether it succeeds or not.
-std::optional<Error> Runtime::run(Device& d, std::vector<const trace::Value*>& consumed) {
+std::optional<Error> Runtime::launch(Device& d, Call& c,
+                                     std::vector<const trace::Value*>& consumed) {
   trace::Window& w = d.window;
+  if (!c.needed) return std::nullopt;
   try {
-    const std::vector<int32_t> live = w.live_outputs();
-    const std::vector<bool> donated =
-        donation_ ? w.donatable() : std::vector<bool>(w.parameters().size());
-    const auto p = program(d, live, donated);
-    if (!p) return std::nullopt;
-    check_memory(d, *p, donated);
+    if (!c.program) make_program(d, c);
+    check_memory(d, *c.program, c.donated);
     w.release_overwritten();
-    upload_packs(d, *p);
-    for (size_t i = 0; i < donated.size(); ++i) {
-      if (donated[i]) consumed.push_back(w.parameters()[i].get());
+    upload_packs(d, *c.program);
+    for (size_t i = 0; i < c.donated.size(); ++i) {
+      if (c.donated[i]) consumed.push_back(w.parameters()[i].get());
     }
-    execute(d, *p, live, donated);
+    execute(d, *c.program, c.live, c.donated);
     return std::nullopt;
   } catch (const Error& e) {
     return e;
@@ -330,37 +435,86 @@ std::optional<Error> Runtime::run(Device& d, std::vector<const trace::Value*>& c
   }
 }
 
-// Only what fails alone fails, and the error names it. Null when nothing does.
-Runtime::ErrorPtr Runtime::run_one_by_one(Device& d, trace::Recording& r, const Error& together,
-                                          const std::string& forced) {
+// Runs the window as one program. What fails is run again node by node: only what fails alone
+// fails, and the error names it. Null when nothing does.
+Runtime::ErrorPtr Runtime::run(Device& d, Call c) {
+  trace::Window& w = d.window;
+  std::vector<const trace::Value*> consumed;
+  const std::optional<Error> e = launch(d, c, consumed);
+  if (!e) {
+    w.clear();
+    return nullptr;
+  }
+  trace::Recording r = w.take();
+  ErrorPtr failure;
+  if (r.nodes.size() == 1) {
+    failure = fail(r.outputs, e->kind, cat(e->text, "\n  in ", describe(r.nodes[0])));
+  } else if (!consumed.empty()) {
+    failure = fail(r.outputs, e->kind,
+                   cat(e->text, "\n  first: ", describe(r.nodes.front()),
+                       "\n  last: ", describe(r.nodes.back())));
+  } else {
+    failure = run_in_pieces(d, r, nodes_between(0, r.nodes.size()));
+    if (!failure) {
+      TPU_LOG(LogLevel::kWarning, r.nodes.size(),
+              " ops could not run as one program and ran one by one: ", e->text,
+              "; the first: ", describe(r.nodes.front()));
+    }
+  }
+  if (failure) r.restore(consumed);
+  return failure;
+}
+
+// Ops, each alone but for those that follow each other and have all run before: their order may
+// come back.
+std::vector<Runtime::Range> Runtime::pieces(const trace::Recording& r) const {
+  std::vector<Range> all;
+  const auto is_new = [&](const trace::Node& n) {
+    return n.inst->id >= seen_instances_.size() || !seen_instances_[n.inst->id];
+  };
+  bool extend = false;  // the last piece may take one more op
+  for (const auto& [begin, end] : ops_of(r)) {
+    bool known = true;
+    for (size_t i = begin; i < end; ++i) known &= !is_new(r.nodes[i]);
+    if (known && extend) {
+      all.back().second = end;
+    } else {
+      all.emplace_back(begin, end);
+    }
+    extend = known;
+  }
+  return all;
+}
+
+// Runs the nodes of each piece as one program, or op by op where that is cold.
+Runtime::ErrorPtr Runtime::run_in_pieces(Device& d, trace::Recording& r,
+                                         const std::vector<Range>& pieces) {
   trace::Window& w = d.window;
   ErrorPtr first;
-  for (size_t i = 0; i < r.nodes.size(); ++i) {
-    const auto [in, in_end] = r.inputs_of(i);
-    const auto [out, out_end] = r.outputs_of(i);
-    const std::span outputs = std::span(r.outputs).subspan(out, out_end - out);
-    ErrorPtr failure;
-    for (size_t k = in; k < in_end && !failure; ++k) failure = r.value(r.inputs[k])->failure;
-    if (failure) {
-      mark_failed(outputs, failure);
-    } else {
-      w.append(r, i);
-      r.release_after(i);
-      std::vector<const trace::Value*> consumed;
-      if (const std::optional<Error> e = run(d, consumed)) {
-        failure = fail(w.outputs(), e->kind,
-                       cat(e->text, "\n  in ", describe(r.nodes[i]),
-                           forced.empty() ? "" : "\n  one of ", forced));
-        if (!first) first = failure;
-      }
-      w.clear();
+  for (const auto& [begin, end] : pieces) {
+    ErrorPtr failure = failed_input(r, begin, end);
+    if (failure && end - begin == 1) {
+      const auto [out, out_end] = r.outputs_of(begin);
+      mark_failed(std::span(r.outputs).subspan(out, out_end - out), failure);
+      r.release_after(begin);
+      continue;
     }
-    r.release_after(i);
-  }
-  if (!first) {
-    TPU_LOG(LogLevel::kWarning,
-            "these ops could not run as one program and ran one by one: ", forced, "; ",
-            together.text);
+    if (failure) {
+      failure = run_in_pieces(d, r, nodes_between(begin, end));
+    } else {
+      for (size_t i = begin; i < end; ++i) w.append(r, i);
+      r.release_after(end - 1);
+      w.adopt_overwritten(r);
+      Call c = prepare(d, kDonateFromBytes);
+      if (is_cold(d, c)) {
+        trace::Recording part = w.take();
+        failure = run_in_pieces(d, part, ops_of(part));
+        if (failure) part.restore({});
+      } else {
+        failure = run(d, std::move(c));
+      }
+    }
+    if (!first) first = failure;
   }
   return first;
 }
@@ -378,26 +532,6 @@ Runtime::ErrorPtr Runtime::fail(std::span<const trace::ValuePtr> values, ErrorKi
   auto failure = std::make_shared<const Error>(kind, std::move(text));
   mark_failed(values, failure);
   return failure;
-}
-
-std::shared_ptr<Program> Runtime::program(Device& d, const std::vector<int32_t>& live,
-                                          const std::vector<bool>& donated) {
-  const trace::Window& w = d.window;
-  bool asserts = false;
-  for (const trace::Node& n : w.nodes()) asserts |= n.inst->assertions > 0;
-  if (live.empty() && !asserts) return nullptr;
-  std::string key = w.key(live, donated);
-  if (auto p = programs_->find(key)) {
-    ++counters().memory_hits;
-    return p;
-  }
-  const trace::Lowered lowered = trace::lower(w, live, donated, instances_.on_cpu_plugin());
-  auto p = programs_->make(lowered, devices_.size() > 1);
-  for (const trace::ValuePtr& v : w.parameters()) p->parameter_types.push_back(v->type);
-  for (int32_t o : live) p->output_types.push_back(w.outputs()[static_cast<size_t>(o)]->type);
-  check_outputs(*p);
-  programs_->insert(std::move(key), p);
-  return p;
 }
 
 void Runtime::upload_packs(Device& d, Program& p) {
@@ -500,10 +634,10 @@ void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
 double Runtime::time_launch(Device& d, int rounds) {
   trace::Window& w = d.window;
   TPU_CHECK(!w.empty(), "nothing is recorded");
-  const std::vector<int32_t> live = w.live_outputs();
-  const std::vector<bool> donated(w.parameters().size());
-  const auto p = program(d, live, donated);
-  TPU_CHECK(p, "nothing that is recorded is needed");
+  Call c = prepare(d, INT64_MAX);
+  TPU_CHECK(c.needed, "nothing that is recorded is needed");
+  if (!c.program) make_program(d, c);
+  const auto p = c.program;
   upload_packs(d, *p);
   std::vector<PJRT_Buffer*> args;
   for (const trace::ValuePtr& v : w.parameters()) args.push_back(buffer_of(*v).buffer.handle());
@@ -550,6 +684,7 @@ trace::ValuePtr Runtime::upload(Device& d, const void* data, const trace::Type* 
   v->payload = std::make_unique<DeviceBuffer>(std::move(up.buffer), size, d.memory);
   v->state = trace::Value::State::kReady;
   counters().bytes_h2d += size;
+  d.uploaded_bytes += size;
   return v;
 }
 

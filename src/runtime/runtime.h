@@ -9,7 +9,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "runtime/cache.h"
@@ -49,6 +52,7 @@ class Device {
   LaunchQueue launches;
   std::mutex assertions_mutex;
   std::vector<PendingAssertions> assertions;  // under its mutex
+  int64_t uploaded_bytes = 0;                 // since the last flush
   int64_t total_memory_bytes = 0;
   std::atomic<int64_t> memory_limit_bytes = 0;  // of it, what may be used
 };
@@ -84,9 +88,10 @@ class Runtime {
   void record(Device& d, const trace::Instance& inst, std::span<const trace::ValuePtr> inputs,
               std::span<const ops::Number> numbers, trace::RandomState random,
               trace::ValuePtr* outputs);
-  // Compiles and launches what is recorded; pending values become ready or failed. Ops that fail
-  // together are run one by one, so that only those fail which must. Throws the first failure, with
-  // what forced the flush.
+  // Launches what is recorded; pending values become ready or failed. A window that is seen for the
+  // first time is run op by op, with programs that other windows share; the next time it is
+  // compiled as one. Ops that fail together are run one by one, so that only those fail which must.
+  // Throws the first failure, with what forced the flush.
   void flush(Device& d, FlushReason why);
   // After each recorded call of a kernel: strict modes flush, fused mode when the window is full.
   void after_record(Device& d);
@@ -117,13 +122,24 @@ class Runtime {
   using ErrorPtr = std::shared_ptr<const Error>;
   Runtime();
   void start();
-  std::optional<Error> run(Device& d, std::vector<const trace::Value*>& consumed);
-  ErrorPtr run_one_by_one(Device& d, trace::Recording& r, const Error& together,
-                          const std::string& forced);
+  // A launch of what is in the window, as far as it is decided before anything is compiled.
+  struct Call {
+    std::vector<int32_t> live;
+    std::vector<bool> donated;
+    bool needed = true;  // something is live, or asserted
+    std::string key;
+    std::shared_ptr<Program> program;  // null when it is not in memory
+  };
+  using Range = std::pair<size_t, size_t>;  // of nodes
+  Call prepare(Device& d, int64_t donate_from_bytes = 0);
+  bool is_cold(Device& d, Call& c);
+  void make_program(Device& d, Call& c, bool stored_only = false);
+  ErrorPtr run(Device& d, Call c);
+  std::optional<Error> launch(Device& d, Call& c, std::vector<const trace::Value*>& consumed);
+  std::vector<Range> pieces(const trace::Recording& r) const;
+  ErrorPtr run_in_pieces(Device& d, trace::Recording& r, const std::vector<Range>& pieces);
   static void mark_failed(std::span<const trace::ValuePtr> values, const ErrorPtr& failure);
   static ErrorPtr fail(std::span<const trace::ValuePtr> values, ErrorKind kind, std::string text);
-  std::shared_ptr<Program> program(Device& d, const std::vector<int32_t>& live,
-                                   const std::vector<bool>& donated);
   void execute(Device& d, Program& p, const std::vector<int32_t>& live,
                const std::vector<bool>& donated);
   void upload_packs(Device& d, Program& p);
@@ -145,6 +161,9 @@ class Runtime {
   bool donation_ = true;
   bool debug_checks_ = false;
   size_t max_nodes_ = 0;
+  // Windows that were run op by op, by the hash of their keys, and instances that have run.
+  std::unordered_set<uint64_t> seen_windows_;
+  std::vector<bool> seen_instances_;
 };
 
 // Mode stack of this thread and the process default.

@@ -110,13 +110,16 @@ std::vector<int32_t> Window::live_outputs() const {
   return live;
 }
 
-std::vector<bool> Window::donatable() const {
+std::vector<bool> Window::donatable(int64_t from_bytes) const {
   std::vector<bool> d(r_.parameters.size());
   std::vector<int32_t> own(d.size(), 1);
   for (const Recording::Overwritten& o : r_.overwritten) {
     if (o.value->epoch == epoch_) ++own[static_cast<size_t>(o.value->index)];
   }
-  for (size_t i = 0; i < d.size(); ++i) d[i] = r_.parameters[i].refs() == own[i];
+  for (size_t i = 0; i < d.size(); ++i) {
+    const ValuePtr& v = r_.parameters[i];
+    d[i] = v.refs() == own[i] && v->type->size_bytes() >= from_bytes;
+  }
   return d;
 }
 
@@ -141,6 +144,16 @@ void Window::overwrite(Slot& s, ValuePtr v) {
   if (mine && s.value && s.value->state == Value::State::kReady)
     r_.overwritten.push_back({s.number, s.serial, std::move(s.value)});
   s.value = std::move(v);
+}
+
+void Window::adopt_overwritten(Recording& r) {
+  std::erase_if(r.overwritten, [&](Recording::Overwritten& o) {
+    const Slot* s = find_slot(o.slot, o.serial);
+    const bool mine =
+        s && s->value && s->value->state == Value::State::kPending && s->value->epoch == epoch_;
+    if (mine) r_.overwritten.push_back(std::move(o));
+    return mine || !s;
+  });
 }
 
 int64_t Window::overwritten_bytes() const {
@@ -218,22 +231,25 @@ std::pair<size_t, size_t> Recording::outputs_of(size_t node) const {
           node + 1 < nodes.size() ? nodes[node + 1].first_output : outputs.size()};
 }
 
-void Recording::release_after(size_t node) {
-  if (last_use_.empty()) {
-    last_use_.resize(parameters.size() + outputs.size());
-    for (size_t n = 0; n < nodes.size(); ++n) {
-      const auto [out, out_end] = outputs_of(n);
-      for (size_t o = out; o < out_end; ++o) last_use_[parameters.size() + o] = n;
-      const auto [in, in_end] = inputs_of(n);
-      for (size_t i = in; i < in_end; ++i) {
-        const int32_t r = inputs[i], output = ~r;
-        last_use_[r >= 0 ? static_cast<size_t>(r)
-                         : parameters.size() + static_cast<size_t>(output)] = n;
-      }
+void Recording::order_by_last_use() {
+  std::vector<size_t> last(parameters.size() + outputs.size());
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const auto [out, out_end] = outputs_of(n);
+    for (size_t o = out; o < out_end; ++o) last[parameters.size() + o] = n;
+    const auto [in, in_end] = inputs_of(n);
+    for (size_t i = in; i < in_end; ++i) {
+      const int32_t r = inputs[i], output = ~r;
+      last[r >= 0 ? static_cast<size_t>(r) : parameters.size() + static_cast<size_t>(output)] = n;
     }
   }
-  for (size_t i = 0; i < last_use_.size(); ++i) {
-    if (last_use_[i] > node) continue;
+  for (size_t i = 0; i < last.size(); ++i) by_last_use_.emplace_back(last[i], i);
+  std::ranges::sort(by_last_use_);
+}
+
+void Recording::release_after(size_t node) {
+  if (by_last_use_.empty()) order_by_last_use();
+  for (; released_ < by_last_use_.size() && by_last_use_[released_].first <= node; ++released_) {
+    const size_t i = by_last_use_[released_].second;
     (i < parameters.size() ? parameters[i] : outputs[i - parameters.size()]) = ValuePtr();
   }
 }

@@ -55,13 +55,14 @@ struct Node {
   uint32_t first_output;
   std::array<uint32_t, 4> first_scalar;  // positions in the packs: f32, f64, i32, i64
   Location location;
+  bool ends_op = false;  // the last node of what PyTorch called
 };
 
 struct RandomState {
   uint64_t seed = 0, offset = 0;
 };
 
-// What a window held, taken from it after a failure.
+// What a window held, taken from it to be run in pieces.
 struct Recording {
   struct Overwritten {
     uint32_t slot;
@@ -88,7 +89,11 @@ struct Recording {
   void restore(const std::vector<const Value*>& consumed);
 
  private:
-  std::vector<size_t> last_use_;  // of parameters, then of outputs; made by the first release
+  void order_by_last_use();
+  // Parameters, then outputs (from parameters.size() on), by the last node that reads them; made by
+  // the first release.
+  std::vector<std::pair<size_t, size_t>> by_last_use_;  // node, value
+  size_t released_ = 0;
 };
 
 class Window {
@@ -105,6 +110,10 @@ class Window {
   // Gives a slot a new value. The one it had before this window is kept until the window has run,
   // so that a failure leaves tensors that were written in place as they were.
   void overwrite(Slot& s, ValuePtr v);
+  // The last node is the last one of an op.
+  void end_op() { r_.nodes.back().ends_op = true; }
+  // Takes over the old values of slots that the nodes of this window write last.
+  void adopt_overwritten(Recording& r);
   // Bytes that only `overwrite` keeps alive, and their release: what the program need not coexist
   // with.
   int64_t overwritten_bytes() const;
@@ -125,9 +134,9 @@ class Window {
 
   // Decided at a flush, in this order.
   std::vector<int32_t> live_outputs() const;
-  // Parameters whose Value only this window holds (and nobody since it was overwritten). Meaningful
-  // after the outputs' liveness is known.
-  std::vector<bool> donatable() const;
+  // Parameters of at least that size whose Value only this window holds (and nobody since it was
+  // overwritten). Meaningful after the outputs' liveness is known.
+  std::vector<bool> donatable(int64_t from_bytes = 0) const;
   std::string key(std::span<const int32_t> live, const std::vector<bool>& donated) const;
 
   // Forgets everything recorded.

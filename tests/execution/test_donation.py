@@ -14,9 +14,13 @@ LOOP = """
     torch.tpu.eager_mode = EagerMode.{mode}
     N = 48 * 2 ** 20
     x = torch.zeros(N // 4).to("tpu")
-    x.add_(1)
-    x.mul_(1.0)
+    for _ in range(3):
+        {body}
+        x.sub_(1.0)
+        torch.tpu.synchronize()
+    x.fill_(1.0)
     torch.tpu.synchronize()
+    torch.tpu.reset_peak_memory_stats()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     for _ in range(6):
         {body}

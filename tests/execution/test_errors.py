@@ -259,7 +259,7 @@ def test_only_what_must_fail_in_a_window_fails():
         + """
     torch.tpu.eager_mode = EagerMode.DEFER_AND_FUSE
     a = small + 1
-    big = a.repeat(20, 1, 1)
+    big = a.repeat(19, 1, 1)
     small.mul_(2)
     said = []
     for t in (a, big, small, a + 1, small[0]):

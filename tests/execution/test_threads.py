@@ -179,10 +179,13 @@ def test_others_run_while_a_program_is_compiled():
         COUNT
         + """
     torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE
-    y = x
-    for i in range(400):
-        y = (y @ x).sin() + i
-    rate, seconds = during(lambda: torch.tpu.synchronize())
+    def many():
+        y = x
+        for i in range(400):
+            y = (y @ x).sin() + i
+        torch.tpu.synchronize()
+    many()  # op by op, then as a few large programs
+    rate, seconds = during(many)
     run = False
     thread.join()
     print(rate / idle, seconds)
