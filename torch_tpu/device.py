@@ -16,6 +16,7 @@ import torch
 from torch_tpu import _C, cache, memory, mode, random
 from torch_tpu import stream as streams
 from torch_tpu._index import Device, device_index
+from torch_tpu.explain import explain
 from torch_tpu.memory import *  # noqa: F403
 from torch_tpu.mode import EagerMode, set_eager_mode
 from torch_tpu.precision import Precision, get_precision, precision
@@ -35,6 +36,7 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "explain",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",

@@ -35,6 +35,11 @@ bool log_enabled(LogLevel level) {
   return static_cast<int>(level) <= max_level;
 }
 
+void log_text(const std::string& text) {
+  const std::string line = cat("torch_tpu: ", text, "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 void log_line(LogLevel level, const std::string& text) {
   LogSink sink;
   {

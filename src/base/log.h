@@ -16,6 +16,8 @@ namespace tpu {
 enum class LogLevel : uint8_t { kError, kWarning, kInfo, kDebug };
 std::string_view to_string(LogLevel level);
 
+// A line that was asked for, whatever the level.
+void log_text(const std::string& text);
 // Whether a line of this level would be written.
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const std::string& text);

@@ -56,6 +56,8 @@ constexpr Setting kTable[] = {
     // Seeing what happens.
     {"log_level", "TORCH_TPU_LOG_LEVEL", kEnum, "warning", "error|warning|info|debug",
      "least severe messages that are written"},
+    {"log", "TORCH_TPU_LOG", kEnum, "none", "none|compile",
+     "a line on stderr for every program that is compiled, with the user's line (compile)"},
     {"lower_for", "TORCH_TPU_LOWER_FOR", kEnum, "plugin", "plugin|tpu",
      "whose programs are made where they differ: the plugin's, or a TPU's on the CPU plugin too"},
     {"dump_dir", "TORCH_TPU_DUMP_DIR", kString, "", "",

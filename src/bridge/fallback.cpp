@@ -9,6 +9,7 @@
 #include "bridge/errors.h"
 #include "bridge/stream.h"
 #include "runtime/counters.h"
+#include "runtime/events.h"
 
 namespace tpu::bridge {
 namespace {
@@ -52,6 +53,11 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     auto& c = runtime::counters();
     std::lock_guard lock(c.mutex);
     first = c.fallbacks[name]++ == 0;
+  }
+  if (runtime::events_kept()) {
+    runtime::add_event({.kind = runtime::Event::Kind::kFallback,
+                        .where = call_site ? call_site() : "",
+                        .what = name});
   }
   if (first && fallback_mode() == FallbackMode::kWarn) {
     const std::string where = call_site ? call_site() : "";

@@ -23,6 +23,7 @@
 #include "hlo/print.h"
 #include "python/location.h"
 #include "python/trace.h"
+#include "runtime/events.h"
 #include "trace/lower.h"
 
 namespace py = pybind11;
@@ -320,6 +321,23 @@ void call_module_callback(const std::string& name, const std::string& text) {
   }
 }
 
+py::list take_events() {
+  py::list all;
+  for (runtime::Event& e : runtime::take_events()) {
+    py::dict d;
+    d["kind"] = runtime::to_string(e.kind);
+    d["where"] = e.where;
+    d["what"] = e.what;
+    d["seconds"] = e.seconds;
+    d["bytes"] = e.bytes;
+    d["ops"] = e.ops;
+    d["launches"] = e.launches;
+    d["signatures"] = e.signatures;
+    all.append(d);
+  }
+  return all;
+}
+
 void set_module_callback(py::object f) {
   const bool off = f.is_none();
   module_callback = std::move(f);
@@ -419,6 +437,8 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("counters", &counters);
   m.def("reset_counters", [] { runtime::counters().reset(); });
+  m.def("keep_events", &runtime::keep_events);
+  m.def("take_events", &take_events);
   m.def("cache_stats", [] { return guarded(cache_stats); });
   m.def("cache_clear", [](bool memory, bool disk) { guarded([&] { cache_clear(memory, disk); }); });
   m.def("set_setting", [](const std::string& name, const std::string& text) {

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/strings.h"
+#include "runtime/events.h"
 #include "trace/lower.h"
 
 namespace tpu::runtime {
@@ -69,6 +71,36 @@ thread_local std::vector<int> trace_stack;
 std::atomic<int> open_traces{0};
 int (*inherited_trace)() = nullptr;
 
+// "12 ops, aten::mm(...) to aten::add(...)".
+std::string summary(const trace::Window& w) {
+  const auto& nodes = w.nodes();
+  const std::string first = nodes.front().inst->signature();
+  if (nodes.size() == 1) return first;
+  return cat(nodes.size(), " ops, ", first, " to ", nodes.back().inst->signature());
+}
+
+// For torch.tpu.explain and TORCH_TPU_LOG=compile.
+void tell_compile(const trace::Window& w, double seconds) {
+  static const bool logged = settings().get_string("log") == "compile";
+  if (!logged && !events_kept()) return;
+  const trace::LocationSource& source = trace::location_source();
+  const trace::Location& first = w.nodes().front().location;
+  const std::string where = first.code && source.describe ? source.describe(first) : "";
+  if (logged) {
+    log_text(cat("compiled in ", std::round(seconds * 1000), " ms",
+                 where.empty() ? "" : " from " + where, ": ", summary(w)));
+  }
+  Event e{.kind = Event::Kind::kCompile,
+          .where = where,
+          .what = summary(w),
+          .seconds = seconds,
+          .ops = static_cast<int64_t>(w.nodes().size())};
+  if (events_kept()) {
+    for (const trace::Node& n : w.nodes()) e.signatures.push_back(n.inst->signature());
+    add_event(std::move(e));
+  }
+}
+
 // What a loaded executable says it gives, against what the window expects: a wrong file must not
 // run.
 void check_outputs(const Program& p) {
@@ -90,13 +122,28 @@ bool comes_round(const trace::Window& w, const trace::Instance& inst, const trac
          first.location.offset == here.offset;
 }
 
-// " at train.py:12 in step": the user's line that the calling thread is at.
-std::string current_line() {
+// "train.py:12 in step": the user's line that the calling thread is at, or empty.
+std::string line_here() {
   const trace::LocationSource& source = trace::location_source();
   if (!source.capture || !source.describe) return "";
   const trace::Location here = source.capture();
-  return here.code ? " at " + source.describe(here) : "";
+  return here.code ? source.describe(here) : "";
 }
+std::string current_line() {
+  const std::string line = line_here();
+  return line.empty() ? "" : " at " + line;
+}
+
+// Seconds since its start.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 using Range = std::pair<size_t, size_t>;
 
@@ -345,6 +392,7 @@ void Runtime::flush(Device& d, FlushReason why) {
   counters().nodes += static_cast<int64_t>(w.nodes().size());
   d.uploaded_bytes = 0;
   const size_t n = w.nodes().size();
+  const int64_t executes = counters().executes;
   Call call = prepare(d);
   ErrorPtr failure;
   if (why != FlushReason::kStrict && is_cold(d, call)) {
@@ -355,6 +403,13 @@ void Runtime::flush(Device& d, FlushReason why) {
     if (failure) r.restore({});
   } else {
     failure = run(d, std::move(call));
+  }
+  if (events_kept()) {
+    add_event({.kind = Event::Kind::kFlush,
+               .where = line_here(),
+               .what = to_string(why),
+               .ops = static_cast<int64_t>(n),
+               .launches = counters().executes - executes});
   }
   if (!failure) return;
   if (failure->kind == ErrorKind::kMemory) ++d.memory.ooms;
@@ -399,9 +454,12 @@ bool Runtime::is_cold(Device& d, Call& c) {
 
 void Runtime::make_program(Device& d, Call& c, bool stored_only) {
   const trace::Window& w = d.window;
+  const Stopwatch watch;
+  const int64_t compiles = counters().compiles;
   const trace::Lowered lowered = trace::lower(w, c.live, c.donated, instances_.on_cpu_plugin());
   auto p = programs_->make(lowered, devices_.size() > 1, stored_only);
   if (!p) return;
+  if (counters().compiles != compiles) tell_compile(w, watch.seconds());
   for (const trace::ValuePtr& v : w.parameters()) p->parameter_types.push_back(v->type);
   for (int32_t o : c.live) p->output_types.push_back(w.outputs()[static_cast<size_t>(o)]->type);
   check_outputs(*p);
@@ -685,6 +743,7 @@ trace::ValuePtr Runtime::upload(Device& d, const void* data, const trace::Type* 
   v->state = trace::Value::State::kReady;
   counters().bytes_h2d += size;
   d.uploaded_bytes += size;
+  if (events_kept()) add_event({.kind = Event::Kind::kUpload, .where = line_here(), .bytes = size});
   return v;
 }
 
@@ -710,6 +769,7 @@ trace::ValuePtr Runtime::copy_to(Device& to, const trace::ValuePtr& v) {
 }
 
 void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size_bytes) {
+  const Stopwatch watch;
   const pjrt::Buffer& b = buffer_of(*v).buffer;
   b.await();
   check_assertions(device(v->device));
@@ -720,6 +780,12 @@ void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size
     b.to_host(destination, static_cast<size_t>(size_bytes)).await();
   }
   counters().bytes_d2h += size_bytes;
+  if (events_kept()) {
+    add_event({.kind = Event::Kind::kDownload,
+               .where = line_here(),
+               .seconds = watch.seconds(),
+               .bytes = size_bytes});
+  }
 }
 
 void Runtime::wait(Device& d) {
