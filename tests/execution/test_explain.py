@@ -10,7 +10,6 @@ from helpers import run_python
 import torch_tpu
 from torch_tpu.mode import EagerMode, set_eager_mode
 
-
 LIBRARY = torch.library.Library("tpu_test_explain", "DEF")
 LIBRARY.define("cpu_only(Tensor x) -> Tensor")
 LIBRARY.impl("cpu_only", lambda x: x.clone(), "CPU")
