@@ -28,13 +28,15 @@ def _run_fused(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     forward = graph.forward
 
     def run(args: list[Any]) -> Any:
+        for index in devices:
+            _C.begin_graph(index)
         _C.push_mode(EagerMode.DEFER_AND_FUSE.value)
         try:
             result = forward(args)
         finally:
             _C.pop_mode()
         for index in devices:
-            _C.flush(index)
+            _C.end_graph(index)
         return result
 
     run._boxed_call = True  # type: ignore[attr-defined]

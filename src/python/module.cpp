@@ -415,12 +415,17 @@ PYBIND11_MODULE(_C, m) {
         [] { return guarded([] { return static_cast<int>(runtime::current_mode()); }); });
   m.def("push_mode", [](int v) { bridge::push_mode(static_cast<runtime::Mode>(v)); });
   m.def("pop_mode", [] { guarded([] { bridge::pop_mode(); }); });
-  m.def("flush", [](int i) {
-    guarded([&] {
-      device(i);
-      bridge::flush_device(static_cast<c10::DeviceIndex>(i), runtime::FlushReason::kUser);
-    });
-  });
+  const auto flush = [](runtime::FlushReason why) {
+    return [why](int i) {
+      guarded([&] {
+        device(i);
+        bridge::flush_device(static_cast<c10::DeviceIndex>(i), why);
+      });
+    };
+  };
+  m.def("flush", flush(runtime::FlushReason::kUser));
+  m.def("begin_graph", flush(runtime::FlushReason::kBoundary));
+  m.def("end_graph", flush(runtime::FlushReason::kGraph));
   m.def("end_step", [] {
     guarded([] {
       if (runtime::Runtime::started() && runtime::current_mode() == runtime::Mode::kFused)

@@ -14,6 +14,7 @@ const char* to_string(FlushReason r) {
     case FlushReason::kStep: return "step";
     case FlushReason::kRepeat: return "repeat";
     case FlushReason::kBytes: return "bytes";
+    case FlushReason::kGraph: return "graph";
   }
   return "?";
 }

@@ -20,8 +20,9 @@ enum class FlushReason : uint8_t {
   kStep,         // an optimizer's step ended
   kRepeat,       // a loop came round
   kBytes,        // what is recorded keeps much memory
+  kGraph,        // the end of a graph of torch.compile: one program, the first time, too
 };
-inline constexpr int kFlushReasons = 10;
+inline constexpr int kFlushReasons = 11;
 const char* to_string(FlushReason r);
 
 struct Counters {

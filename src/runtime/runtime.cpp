@@ -395,7 +395,8 @@ void Runtime::flush(Device& d, FlushReason why) {
   const int64_t executes = counters().executes;
   Call call = prepare(d);
   ErrorPtr failure;
-  if (why != FlushReason::kStrict && is_cold(d, call)) {
+  const bool at_once = why == FlushReason::kStrict || why == FlushReason::kGraph;
+  if (!at_once && is_cold(d, call)) {
     trace::Recording r = w.take();
     std::vector<Range> parts = pieces(r);
     if (parts.size() == 1) parts = ops_of(r);
