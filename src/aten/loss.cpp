@@ -219,7 +219,9 @@ Value at_class(Ctx& x, Value self, Value index, int64_t dim) {
 Value pick(Ctx& x, Value self, Value index, int64_t dim) {
   if (index.numel() == 0) return x.zeros({self.dtype(), index.dims()});
   if (self.rank() == 1) return x.b.reshape(take(x, self, x.b.reshape(index, {1}), 0), {});
-  if (self.rank() > 2) {  // few classes, many pixels: a sum with one term that is not 0 fuses
+  // A sum with one term that is not 0 fuses with what made `self`, which is then never stored: for
+  // few classes and many pixels, and on a TPU, where a gather stands between and is slow.
+  if (self.rank() > 2 || !x.on_cpu_plugin()) {
     return x.sum(x.select(at_class(x, self, index, dim), self, zero_like(x, self)), {dim});
   }
   hlo::GatherDims g;

@@ -345,6 +345,32 @@ def test_bfloat16_products_are_summed_in_float32():
     assert "HIGH" not in line
 
 
+def results(text, op):
+    return re.findall(rf'"stablehlo\.{op}".*-> tensor<(?:\d+x)*(\w+)>', text)
+
+
+def test_bfloat16_lies_between_two_products():
+    # Whatever follows a product is fused into the next one: its result is what is stored.
+    half = A.bfloat16()
+    assert results(trace(F.linear, half, half, half[0]).text, "dot_general") == ["bf16"]
+    conv = nn.Conv2d(4, 4, 3, device="meta", dtype=torch.bfloat16)
+    assert results(trace(conv, IMAGE.bfloat16()).text, "convolution") == ["bf16"]
+    # A factor is applied to the sums; float16 may overflow before the bias is added.
+    scaled = trace(lambda a: torch.addmm(a, a, a, alpha=0.5), half)
+    assert results(scaled.text, "dot_general") == ["f32"]
+    half = A.half()
+    assert results(trace(F.linear, half, half, half[0]).text, "dot_general") == ["f32"]
+
+
+@pytest.mark.parametrize("weight", [None, meta(10)])
+def test_cross_entropy_gathers_no_logits(weight):
+    # A gather would need log-probabilities in memory, which the sums do not.
+    labels = meta(4, dtype=torch.int64)
+    program = trace(F.cross_entropy, meta(4, 10), labels, *([] if weight is None else [weight]))
+    gathers = re.findall(r'"stablehlo\.gather"\((?:.*)\(tensor<(\w+)>', program.text)
+    assert gathers == ([] if weight is None else ["10xf32"])
+
+
 def test_tracing_needs_enter_before_finish():
     tracing = _C.Tracing(0, True)
     with pytest.raises(RuntimeError, match="only while it is traced"):
