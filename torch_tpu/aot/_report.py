@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,6 +37,33 @@ class HotSpot:
     line: str
     cycles: int
     share: float
+
+
+@dataclass
+class HotKind:
+    """Hot spots of modules that differ in their numbers only, as the layers of a model do."""
+
+    module: str  # layers.*.attention
+    count: int
+    op: str
+    line: str
+    cycles: int
+    share: float
+
+
+def hot_kinds(spots: list[HotSpot]) -> list[HotKind]:
+    """Hot spots of repeated modules taken together, the dearest first."""
+    groups: dict[tuple[str, str, str], list[HotSpot]] = defaultdict(list)
+    for spot in spots:
+        groups[(re.sub(r"(?<![^.])\d+(?![^.])", "*", spot.module), spot.op, spot.line)].append(spot)
+    rows = [
+        HotKind(
+            module if len(group) > 1 else group[0].module, len(group), op, line,
+            sum(s.cycles for s in group), sum(s.share for s in group),
+        )
+        for (module, op, line), group in groups.items()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row.cycles)
 
 
 @dataclass

@@ -101,13 +101,19 @@ def summary_rows(r: Report) -> list[tuple[str, str]]:
 
 def render(r: Report, width: int = 10) -> str:
     """The whole report."""
+    from torch_tpu.aot._report import hot_kinds
+
     parts = [rows_text(("", ""), summary_rows(r), set()).split("\n", 2)[2]]
     if r.hot_spots:
         rows = [
-            (f"{h.share:.1%}", f"{h.cycles:,}", h.module, h.op, short_line(h.line))
-            for h in r.hot_spots[:width]
-        ]
-        parts.append(rows_text(("share", "cycles", "module", "op", "line"), rows, {0, 1}))
+            (
+                f"{h.share:.1%}", f"{h.cycles:,}", str(h.count), h.module, h.op,
+                short_line(h.line),
+            )
+            for h in hot_kinds(r.hot_spots)[:width]
+        ]  # fmt: skip
+        columns = ("share", "cycles", "modules", "module", "op", "line")
+        parts.append(rows_text(columns, rows, {0, 1, 2}))
     if r.largest_buffers:
         rows = [
             (size_text(b.size_bytes), b.kind, b.name, b.shape, short_line(b.line))
