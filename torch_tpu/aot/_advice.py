@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from torch_tpu.aot import _hlo
-from torch_tpu.aot._table import size_text, where
+from torch_tpu.aot._table import any_number, size_text, where
 
 if TYPE_CHECKING:
     from torch_tpu.aot._report import Report
@@ -79,22 +79,21 @@ def _with(r: Report, most: int) -> float:
 
 def _shapes(r: Report, products: list[tuple[_hlo.Product, int]]) -> list[str]:
     total = sum(p.flops * times for p, times in products)
-    wasted: dict[str, tuple[float, str]] = {}
+    wasted: dict[str, float] = defaultdict(float)
     for p, times in products:
         share = p.flops * times / total if total else 0.0
-        if share < _FLOPS:
-            continue
-        sizes = {"contracted": p.contracted, "columns": p.columns}
-        for what, n in sizes.items():
+        for what, n in (("contracted", p.contracted), ("columns", p.columns)):
             used = n / (-(-n // r.chip.mxu) * r.chip.mxu) if n else 1.0
             if used <= 0.75:
-                key = f"{where(p.op_name)} {what}"
-                text = (
-                    f"{where(p.op_name)}: {what} size {n} fills {used:.0%} of the "
-                    f"{r.chip.mxu}-wide matrix unit ({share:.0%} of the matrix work)"
-                )
-                wasted[key] = (share, text)
-    return [text for _, text in sorted(wasted.values(), reverse=True)[:5]]
+                module, bar, rest = p.op_name.partition("|")
+                wasted[
+                    f"{where(any_number(module) + bar + rest)}: {what} size {n} fills {used:.0%} "
+                    f"of the {r.chip.mxu}-wide matrix unit"
+                ] += share
+    rows = sorted(wasted.items(), key=lambda row: -row[1])
+    return [f"{text} ({share:.0%} of the matrix work)" for text, share in rows if share >= _FLOPS][
+        :5
+    ]
 
 
 def _wide_types(r: Report) -> list[str]:

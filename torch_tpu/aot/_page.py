@@ -19,8 +19,9 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2r
 p.lead { color: #5a6472; margin: 0 0 1rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #e4e8ee;
-         vertical-align: top; overflow-wrap: anywhere; }
-th { color: #5a6472; font-weight: 600; } td.n, th.n { text-align: right; white-space: nowrap; }
+         vertical-align: top; }
+td.long { overflow-wrap: anywhere; min-width: 10rem; }
+th { color: #5a6472; font-weight: 600; white-space: nowrap; } td.n, th.n { text-align: right; white-space: nowrap; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: .6rem; }
 .card { border: 1px solid #e4e8ee; border-radius: 6px; padding: .5rem .7rem; }
 .card b { display: block; font-size: .95rem; } .card span { color: #5a6472; font-size: .85rem; }
@@ -142,8 +143,11 @@ def _share(share: float) -> str:
 
 def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], right: set[int]) -> str:
     def cell(tag: str, i: int, text: str) -> str:
-        inner = text if isinstance(text, _Markup) else html.escape(text)
-        return f"<{tag}{' class=n' if i in right else ''}>{inner}</{tag}>"
+        markup = isinstance(text, _Markup)
+        inner = text if markup else html.escape(text)
+        long = len(text) > 40 and not markup
+        kind = " class=n" if i in right else " class=long" if long else ""
+        return f"<{tag}{kind}>{inner}</{tag}>"
 
     lines = [f"<tr>{''.join(cell('th', i, c) for i, c in enumerate(columns))}</tr>"]
     lines += [f"<tr>{''.join(cell('td', i, c) for i, c in enumerate(row))}</tr>" for row in rows]

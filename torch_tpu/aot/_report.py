@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from torch_tpu.aot import _advice, _hlo
 from torch_tpu.aot._chips import Chip
 from torch_tpu.aot._compiler import Compiled
+from torch_tpu.aot._table import any_number
 from torch_tpu.aot._trace import Program
 
 
@@ -55,7 +55,7 @@ def hot_kinds(spots: list[HotSpot]) -> list[HotKind]:
     """Hot spots of repeated modules taken together, the dearest first."""
     groups: dict[tuple[str, str, str], list[HotSpot]] = defaultdict(list)
     for spot in spots:
-        groups[(re.sub(r"(?<![^.])\d+(?![^.])", "*", spot.module), spot.op, spot.line)].append(spot)
+        groups[(any_number(spot.module), spot.op, spot.line)].append(spot)
     rows = [
         HotKind(
             module if len(group) > 1 else group[0].module, len(group), op, line,
