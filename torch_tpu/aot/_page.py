@@ -21,7 +21,8 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #e4e8ee;
          vertical-align: top; }
 td.long { overflow-wrap: anywhere; min-width: 10rem; }
-th { color: #5a6472; font-weight: 600; white-space: nowrap; } td.n, th.n { text-align: right; white-space: nowrap; }
+th { color: #5a6472; font-weight: 600; white-space: nowrap; }
+td.n, th.n { text-align: right; white-space: nowrap; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: .6rem; }
 .card { border: 1px solid #e4e8ee; border-radius: 6px; padding: .5rem .7rem; }
 .card b { display: block; font-size: .95rem; } .card span { color: #5a6472; font-size: .85rem; }
