@@ -175,7 +175,9 @@ Value tpu_product(Ctx& x, Value mat1, Value mat2, DType result) {
       return x.b.dot_general(l, r, d, p, result);
     }
   }
-  const Value l = unmerged(x, mat1);
+  // Many columns of few sums are scores of a vocabulary, which losses read row by row: with merged
+  // rows from here to there, a compiler makes their gradient inside the products that read it.
+  const Value l = mat2.dim(1) >= 8 * mat2.dim(0) ? mat1 : unmerged(x, mat1);
   return x.b.dot_general(l, mat2, {.lhs_contract = {l.rank() - 1}, .rhs_contract = {0}}, p, result);
 }
 

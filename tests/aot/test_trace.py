@@ -406,6 +406,15 @@ def test_cross_entropy_gathers_no_logits(weight):
     assert gathers == ([] if weight is None else ["10xf32"])
 
 
+def test_the_gradient_of_cross_entropy_is_not_added_up():
+    # One element of each row is not 0: what rows sum to is known.
+    labels = meta(4, dtype=torch.int64)
+    text = trace(F.cross_entropy, grad(meta(4, 10)), labels, mode="train").text
+    assert "aten::_log_softmax_backward_data" in text
+    sums = re.findall(r'"stablehlo\.reduce"(?:.*\n)*?.*loc\("([^"]*)"\)', text)
+    assert sums and not any("softmax_backward" in place for place in sums)
+
+
 def test_tracing_needs_enter_before_finish():
     tracing = _C.Tracing(0, True)
     with pytest.raises(RuntimeError, match="only while it is traced"):
