@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torch_tpu.aot as aot
-from torch_tpu.aot import _chips, _compiler, _report
+from torch_tpu.aot import _advice, _chips, _compiler, _report
 
 pytestmark = [
     pytest.mark.tpu_aot,
@@ -246,6 +246,19 @@ def test_a_program_that_is_too_big_does_not_fit():
     assert report.roofline is None and report.failure
     assert any("does not fit" in w for w in report.warnings)
     assert "NO" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("Ran out of memory in memory space hbm. Used 64.01G of 31.25G hbm.", 64.01),
+        ("memory required for HLO temporaries (16.02G) exceeds available HBM (15.75G).", 16.02),
+        ("the program requires 20.5G", 20.5),
+        ("no memory", 0),
+    ],
+)
+def test_what_is_needed_is_read_from_the_compilers_text(text, size):
+    assert _advice.needed_bytes(text) == int(size * 2**30)
 
 
 @pytest.mark.parametrize("name", ["v9:1x1", "v6e:7", "v6e:2x2x2x2", "v5p:1x1x1x1", "", "v5p:1"])

@@ -19,12 +19,19 @@ _CYCLES, _FLOPS, _MEMORY = 0.03, 0.05, 0.02
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+_NEEDED = (
+    r"Used ([\d.]+)([KMGT]?)i?B? of",
+    r"\(([\d.]+)([KMGT]?)i?B?\) exceeds available",
+    r"requires? ([\d.]+)([KMGT]?)i?B?\b",
+)
+
+
 def needed_bytes(failure: str) -> int:
     """What a program that does not fit would need, from the compiler's text; 0: unknown."""
-    found = re.search(r"Used ([\d.]+)([KMGT]?)i?B? of", failure) or re.search(
-        r"requires? ([\d.]+)([KMGT]?)i?B?\b", failure
-    )
-    return int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    for pattern in _NEEDED:
+        if found := re.search(pattern, failure):
+            return int(float(found[1]) * _UNITS[found[2]])
+    return 0
 
 
 def warnings(

@@ -194,7 +194,7 @@ def make(
     peak = sum(b.size_bytes for b in found if b.parameter >= 0 or b.output or b.last >= b.first)
     peak = max((total for _, total in timeline), default=peak)
     if not fits:
-        peak = _advice.needed_bytes(compiled.failure) or arguments
+        peak = max(_advice.needed_bytes(compiled.failure), arguments)
     report = Report(
         name=program.name,
         mode=program.mode,
