@@ -87,8 +87,8 @@ class Builder {
   // The first operand of `v` where an instruction `op` of the open block made it, else invalid: for
   // lowerings that read through what their caller had to insert.
   Value operand_of(Value v, Op op) const;
-  // What `v` sums to over a dim, where its lowering knows without adding (one element of each row is
-  // not 0): a later lowering asks before it adds. Not known: invalid. At function level only.
+  // What `v` sums to over a dim, where its lowering knows without adding (one element of each row
+  // is not 0): a later lowering asks before it adds. Not known: invalid. At function level only.
   void know_sum(Value v, int64_t dim, Value sum) { sums_[{v.id, dim}] = sum; }
   Value known_sum(Value v, int64_t dim) const {
     const auto it = sums_.find({v.id, dim});
