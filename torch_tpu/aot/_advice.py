@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from torch_tpu.aot import _hlo
-from torch_tpu.aot._table import any_number, size_text, where
+from torch_tpu.aot._table import anywhere, size_text, where
 
 if TYPE_CHECKING:
     from torch_tpu.aot._report import Report
@@ -92,9 +92,8 @@ def _shapes(r: Report, products: list[tuple[_hlo.Product, int]]) -> list[str]:
         for what, n in (("contracted", p.contracted), ("columns", p.columns)):
             used = n / (-(-n // r.chip.mxu) * r.chip.mxu) if n else 1.0
             if used <= 0.75:
-                module, bar, rest = p.op_name.partition("|")
                 wasted[
-                    f"{where(any_number(module) + bar + rest)}: {what} size {n} fills {used:.0%} "
+                    f"{anywhere(p.op_name)}: {what} size {n} fills {used:.0%} "
                     f"of the {r.chip.mxu}-wide matrix unit"
                 ] += share
     rows = sorted(wasted.items(), key=lambda row: -row[1])
@@ -111,7 +110,7 @@ def _wide_types(r: Report) -> list[str]:
         found = re.search(r'"stablehlo\.(\w+)".*-> tensor<(?:\d+x)+(f64|i64|ui64)>', line)
         if found and found[1] not in ("constant", "convert", "iota", "broadcast_in_dim", "reshape"):
             place = re.search(r'loc\("([^"]*)"\)', line)
-            names[found[2]].add(where(place[1]) if place else "")
+            names[found[2]].add(anywhere(place[1]) if place else "")
     if names["f64"]:
         out.append(
             f"float64 arithmetic is emulated, many times slower than float32: {_some(names['f64'])}"

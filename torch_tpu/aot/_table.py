@@ -50,6 +50,12 @@ def any_number(module: str) -> str:
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
 
 
+def anywhere(op_name: str) -> str:
+    """layers.*.mlp aten::mm (model.py:12)"""
+    module, bar, rest = op_name.partition("|")
+    return where(any_number(module) + bar + rest)
+
+
 def short_line(line: str) -> str:
     """The line without the folders of its file and without the function."""
     found = re.match(r"(.*):(\d+)", line)
