@@ -391,9 +391,6 @@ def test_a_window_that_repeats_in_another_process_hits_the_disk(tmp_path):
     assert [line.split("] ")[1] for line in again.splitlines()] == ["[0, 1, 1]", "[0, 0, 1]"]
     assert again.splitlines()[0].split("] ")[0] == first.splitlines()[1].split("] ")[0]
 
-    assert first.split("]")[0] == again.split("]")[0]
-    assert first.split("]")[1].split() == ["1", "0"] and again.split("]")[1].split() == ["0", "1"]
-
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
