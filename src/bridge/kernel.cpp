@@ -7,6 +7,7 @@
 #include "bridge/dtype.h"
 #include "bridge/errors.h"
 #include "bridge/generator.h"
+#include "bridge/precision.h"
 #include "trace/key.h"
 
 namespace tpu::bridge {
@@ -362,6 +363,11 @@ Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e,
   Runtime& rt = runtime_();
   if (def.boundary) rt.flush(d, runtime::FlushReason::kBoundary);
   r.inst = &rt.instance_of(d, e.key.view());
+  // Below 512 x 512 x 512 nobody waits for a product.
+  if (r.inst->six_pass_work >= 0x1p27 && !rt.instances().on_cpu_plugin() &&
+      !runtime::current_trace(d.index)) [[unlikely]] {
+    hint_at_precision(*r.inst);
+  }
   trace::RandomState random;
   if (r.inst->random_draws > 0) random = take_random(generator, d.index, r.inst->random_draws);
   r.outputs.resize(r.inst->outputs.size());

@@ -10,6 +10,7 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -86,6 +87,13 @@ class Builder {
   // The first operand of `v` where an instruction `op` of the open block made it, else invalid: for
   // lowerings that read through what their caller had to insert.
   Value operand_of(Value v, Op op) const;
+  // What `v` sums to over a dim, where its lowering knows without adding (one element of each row
+  // is not 0): a later lowering asks before it adds. Not known: invalid. At function level only.
+  void know_sum(Value v, int64_t dim, Value sum) { sums_[{v.id, dim}] = sum; }
+  Value known_sum(Value v, int64_t dim) const {
+    const auto it = sums_.find({v.id, dim});
+    return it != sums_.end() ? it->second : Value();
+  }
   // Ends the entry block.
   void finish(const Values& results);
   // Following instructions carry this location ("aten::add, train.py:12"); empty: none.
@@ -230,6 +238,7 @@ class Builder {
   Block* block_;
   int32_t location_ = -1;
   int32_t first_visible_ = 0;  // values before this one are outside a closed body
+  std::map<std::pair<int32_t, int64_t>, Value> sums_;
   std::vector<std::pair<int32_t, int32_t>> closed_;  // values of finished regions: [first, last)
 };
 

@@ -1,5 +1,7 @@
 #include "trace/instance.h"
 
+#include <cmath>
+
 #include "base/hash.h"
 
 namespace tpu::trace {
@@ -53,6 +55,24 @@ hlo::Value tensor_scalar(Builder& b, ops::Host& host, const ArgSpec& a, DType t)
       return b.convert(host.scalar(b, a.operand, hlo::is_float(t) ? DType::kF32 : DType::kI64, {}),
                        t);
   }
+}
+
+// The geometric mean of the three sizes is exact for two matrices, and near enough for batches and
+// windows.
+double six_pass_work(const hlo::Function& f, const hlo::Block& block) {
+  double work = 0;
+  for (const hlo::Instruction& i : block.body) {
+    for (const auto& region : i.regions) work += six_pass_work(f, *region);
+    if (i.op != hlo::Op::kDotGeneral && i.op != hlo::Op::kConvolution) continue;
+    const auto size = [&](int32_t id) { return static_cast<double>(f.type(id).numel()); };
+    for (const auto& [name, value] : i.attributes) {
+      const auto* raw = std::get_if<hlo::Raw>(&value);
+      if (std::string_view(name) == "precision_config" && raw &&
+          raw->text.find("HIGHEST") != std::string::npos)
+        work += std::sqrt(size(i.operands[0]) * size(i.operands[1]) * size(i.results[0]));
+    }
+  }
+  return work;
 }
 
 }  // namespace
@@ -174,6 +194,7 @@ const Instance& InstanceTable::get(std::string_view key) {
     }
     inst.outputs.push_back(std::move(out));
   }
+  inst.six_pass_work = six_pass_work(f, f.entry());
   inst.id = static_cast<uint32_t>(instances_.size());
   keys_.emplace_back(key);
   instances_.push_back(std::move(inst));

@@ -37,6 +37,8 @@ struct Instance {
   std::vector<ScalarUse> scalars;
   int64_t random_draws = 0;  // 32-bit draws, in whole Philox blocks of four
   int assertions = 0;
+  // Multiplications of its float32 products in six passes, about; for the hint at precision.
+  double six_pass_work = 0;
 
   // Runs the lowering: `inputs` are the tensors in order; results are in base layout, one per
   // output that exists (logical != null).

@@ -29,6 +29,9 @@ int32_t op(const char* name) {
       x.checked_index(i, a.dim(0), 0);
       return a;
     });
+    r.op("test::dot", [](Context& x, Value a, Value b) {
+      return x.dot(a, b, {.lhs_contract = {1}, .rhs_contract = {0}});
+    });
     r.op("test::two", [](Context& x, Value a) { return std::tuple{a, Value{}, x.b.neg(a)}; });
     return true;
   }();
@@ -98,6 +101,20 @@ TEST(a_failing_lowering_leaves_no_entry) {
   }
   t.get(add_key(f32({3}), f32({3})).view());
   EXPECT_EQ(t.size(), 1u);
+}
+
+TEST(the_work_of_six_passes_is_noted) {
+  const auto work = [](hlo::Precision p, DType t) {
+    InstanceTable table;
+    CallKey k(op("test::dot"), {.precision = p});
+    k.tensor(intern({t, {4, 8}}));
+    k.tensor(intern({t, {8, 16}}));
+    k.layout(nullptr, 0);
+    return table.get(k.view()).six_pass_work;
+  };
+  EXPECT_EQ(work(hlo::Precision::kHighest, DType::kF32), 4.0 * 8 * 16);
+  EXPECT_EQ(work(hlo::Precision::kHigh, DType::kF32), 0.0);
+  EXPECT_EQ(work(hlo::Precision::kHighest, DType::kI32), 0.0);
 }
 
 TEST(draws_assertions_and_missing_results_are_noted) {

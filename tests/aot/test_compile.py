@@ -4,6 +4,7 @@ Run by name (pytest -m tpu_aot tests/aot); a plain pytest leaves them out. Resul
 are kept between runs.
 """
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torch_tpu.aot as aot
-from torch_tpu.aot import _chips, _compiler
+from torch_tpu.aot import _advice, _chips, _compiler, _report
 
 pytestmark = [
     pytest.mark.tpu_aot,
@@ -83,6 +84,18 @@ def test_hot_spots_and_buffers_carry_the_users_names(report):
     assert all("test_compile.py" in h.line for h in report.hot_spots if h.line)
     assert sum(h.share for h in report.hot_spots) == pytest.approx(1)
     assert {b.name for b in report.largest_buffers} >= {"first.weight", "second.weight", "args[0]"}
+
+
+def test_layers_that_repeat_are_one_row():
+    spots = [
+        _report.HotSpot(f"model.layers.{i}.mlp", "aten::mm", "m.py:3", 10 + i, 0.1)
+        for i in range(3)
+    ] + [_report.HotSpot("conv1", "aten::mm", "m.py:9", 25, 0.2)]
+    rows = _report.hot_kinds(spots)
+    assert [(r.module, r.count, r.cycles) for r in rows] == [
+        ("model.layers.*.mlp", 3, 33), ("conv1", 1, 25),
+    ]  # fmt: skip
+    assert rows[0].share == pytest.approx(0.3)
 
 
 def test_table_json_and_saved_files(report, tmp_path):
@@ -235,6 +248,19 @@ def test_a_program_that_is_too_big_does_not_fit():
     assert "NO" in str(report)
 
 
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("Ran out of memory in memory space hbm. Used 64.01G of 31.25G hbm.", 64.01),
+        ("memory required for HLO temporaries (16.02G) exceeds available HBM (15.75G).", 16.02),
+        ("the program requires 20.5G", 20.5),
+        ("no memory", 0),
+    ],
+)
+def test_what_is_needed_is_read_from_the_compilers_text(text, size):
+    assert _advice.needed_bytes(text) == int(size * 2**30)
+
+
 @pytest.mark.parametrize("name", ["v9:1x1", "v6e:7", "v6e:2x2x2x2", "v5p:1x1x1x1", "", "v5p:1"])
 def test_unknown_topologies_name_those_there_are(name):
     with pytest.raises(ValueError, match="v6e:2x2, .*tpu7x:1x1x1"):
@@ -270,6 +296,40 @@ def test_a_library_that_is_no_libtpu(monkeypatch, tmp_path):
     monkeypatch.setenv("TPU_LIBRARY_PATH", str(wrong))
     with pytest.raises(aot.CompilerError, match=str(wrong)):
         aot.compile(torch.mm, (square(9),) * 2)
+
+
+OTHER_PLUGIN = """
+#include <stddef.h>
+struct Version {{ size_t size; void* extension; int major, minor; }};
+struct Api {{ size_t size; void* extension; struct Version version; void* functions[200]; }};
+static struct Api api = {{sizeof(struct Api), 0, {{sizeof(struct Version), 0, {major}, {minor}}}}};
+const void* GetPjrtApi(void) {{ return &api; }}
+"""
+
+
+@pytest.mark.parametrize(("major", "minor"), [(0, 40), (1, 2)])
+def test_a_libtpu_of_a_wrong_version(monkeypatch, tmp_path, major, minor):
+    source, library = tmp_path / "old.c", tmp_path / "old.so"
+    source.write_text(OTHER_PLUGIN.format(major=major, minor=minor))
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("TPU_LIBRARY_PATH", str(library))
+    with pytest.raises(aot.CompilerError, match=rf"PJRT {major}\.{minor}; .*pip install 'libtpu"):
+        aot.compile(torch.mm, (square(9),) * 2)
+
+
+def test_a_plugin_for_something_else(monkeypatch):
+    spec = importlib.util.find_spec("lammps_jax_pjrt_cpu")
+    library = Path(spec.submodule_search_locations[0]) / "pjrt_c_api_cpu_plugin.so"
+    monkeypatch.setenv("TPU_LIBRARY_PATH", str(library))
+    with pytest.raises(aot.CompilerError, match=r"does not compile for v6e:1x1: .*pip install"):
+        aot.compile(torch.mm, (square(9),) * 2)
+
+
+def test_what_cannot_be_traced_names_op_and_line():
+    with pytest.raises(NotImplementedError, match=r"linalg_eig.*no TPU lowering"):
+        aot.compile(torch.linalg.eig, (square(3),))
+    with pytest.raises(RuntimeError, match=r"is being traced.*test_compile\.py:\d+"):
+        aot.compile(lambda x: x.sum().item(), (square(3),))
 
 
 ABORTS = """

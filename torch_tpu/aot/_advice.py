@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from torch_tpu.aot import _hlo
-from torch_tpu.aot._table import size_text, where
+from torch_tpu.aot._table import anywhere, size_text, where
 
 if TYPE_CHECKING:
     from torch_tpu.aot._report import Report
@@ -19,12 +19,19 @@ _CYCLES, _FLOPS, _MEMORY = 0.03, 0.05, 0.02
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+_NEEDED = (
+    r"Used ([\d.]+)([KMGT]?)i?B? of",
+    r"\(([\d.]+)([KMGT]?)i?B?\) exceeds available",
+    r"requires? ([\d.]+)([KMGT]?)i?B?\b",
+)
+
+
 def needed_bytes(failure: str) -> int:
     """What a program that does not fit would need, from the compiler's text; 0: unknown."""
-    found = re.search(r"Used ([\d.]+)([KMGT]?)i?B? of", failure) or re.search(
-        r"requires? ([\d.]+)([KMGT]?)i?B?\b", failure
-    )
-    return int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    for pattern in _NEEDED:
+        if found := re.search(pattern, failure):
+            return int(float(found[1]) * _UNITS[found[2]])
+    return 0
 
 
 def warnings(
@@ -79,22 +86,20 @@ def _with(r: Report, most: int) -> float:
 
 def _shapes(r: Report, products: list[tuple[_hlo.Product, int]]) -> list[str]:
     total = sum(p.flops * times for p, times in products)
-    wasted: dict[str, tuple[float, str]] = {}
+    wasted: dict[str, float] = defaultdict(float)
     for p, times in products:
         share = p.flops * times / total if total else 0.0
-        if share < _FLOPS:
-            continue
-        sizes = {"contracted": p.contracted, "columns": p.columns}
-        for what, n in sizes.items():
+        for what, n in (("contracted", p.contracted), ("columns", p.columns)):
             used = n / (-(-n // r.chip.mxu) * r.chip.mxu) if n else 1.0
             if used <= 0.75:
-                key = f"{where(p.op_name)} {what}"
-                text = (
-                    f"{where(p.op_name)}: {what} size {n} fills {used:.0%} of the "
-                    f"{r.chip.mxu}-wide matrix unit ({share:.0%} of the matrix work)"
-                )
-                wasted[key] = (share, text)
-    return [text for _, text in sorted(wasted.values(), reverse=True)[:5]]
+                wasted[
+                    f"{anywhere(p.op_name)}: {what} size {n} fills {used:.0%} "
+                    f"of the {r.chip.mxu}-wide matrix unit"
+                ] += share
+    rows = sorted(wasted.items(), key=lambda row: -row[1])
+    return [f"{text} ({share:.0%} of the matrix work)" for text, share in rows if share >= _FLOPS][
+        :5
+    ]
 
 
 def _wide_types(r: Report) -> list[str]:
@@ -105,7 +110,7 @@ def _wide_types(r: Report) -> list[str]:
         found = re.search(r'"stablehlo\.(\w+)".*-> tensor<(?:\d+x)+(f64|i64|ui64)>', line)
         if found and found[1] not in ("constant", "convert", "iota", "broadcast_in_dim", "reshape"):
             place = re.search(r'loc\("([^"]*)"\)', line)
-            names[found[2]].add(where(place[1]) if place else "")
+            names[found[2]].add(anywhere(place[1]) if place else "")
     if names["f64"]:
         out.append(
             f"float64 arithmetic is emulated, many times slower than float32: {_some(names['f64'])}"

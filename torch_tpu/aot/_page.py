@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from torch_tpu.aot._report import Report
+from torch_tpu.aot._report import Report, hot_kinds
 from torch_tpu.aot._table import count_text, short_line, size_text, summary_rows
 
 _STYLE = """
@@ -19,11 +19,13 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2r
 p.lead { color: #5a6472; margin: 0 0 1rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #e4e8ee;
-         vertical-align: top; overflow-wrap: anywhere; }
-th { color: #5a6472; font-weight: 600; } td.n, th.n { text-align: right; white-space: nowrap; }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); gap: .6rem; }
+         vertical-align: top; }
+td.long { overflow-wrap: anywhere; min-width: 10rem; }
+th { color: #5a6472; font-weight: 600; white-space: nowrap; }
+td.n, th.n { text-align: right; white-space: nowrap; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: .6rem; }
 .card { border: 1px solid #e4e8ee; border-radius: 6px; padding: .5rem .7rem; }
-.card b { display: block; font-size: 1.05rem; } .card span { color: #5a6472; font-size: .85rem; }
+.card b { display: block; font-size: .95rem; } .card span { color: #5a6472; font-size: .85rem; }
 .no { color: #b3261e; } .yes { color: #1b7f3b; }
 ul.advice li { margin: .3rem 0; } figure { margin: 1rem 0; }
 figure svg { width: 100%; height: auto; }
@@ -52,7 +54,7 @@ def _document(r: Report, plots: list[str]) -> str:
     verdict = '<b class="yes">fits</b>' if r.fits else '<b class="no">does not fit</b>'
     cards = "".join(
         f'<div class="card"><span>{html.escape(k)}</span><b>{html.escape(v)}</b></div>'
-        for k, v in summary_rows(r)[2:]
+        for k, v in summary_rows(r)[3:]  # the lead has the first ones
     )
     parts = [
         f"<h1>{html.escape(r.name)} on {html.escape(r.chip.name)}</h1>",
@@ -70,12 +72,19 @@ def _document(r: Report, plots: list[str]) -> str:
         parts += [
             "<h2>Hot spots</h2>",
             _table(
-                ("share", "cycles", "module", "op", "line"),
+                ("share", "cycles", "modules", "module", "op", "line"),
                 (
-                    (_share(h.share), f"{h.cycles:,}", h.module, h.op, short_line(h.line))
-                    for h in r.hot_spots[:40]
+                    (
+                        _share(h.share),
+                        f"{h.cycles:,}",
+                        str(h.count),
+                        h.module,
+                        h.op,
+                        short_line(h.line),
+                    )
+                    for h in hot_kinds(r.hot_spots)[:40]
                 ),
-                {1},
+                {1, 2},
             ),
         ]
     if r.largest_buffers:
@@ -135,8 +144,11 @@ def _share(share: float) -> str:
 
 def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], right: set[int]) -> str:
     def cell(tag: str, i: int, text: str) -> str:
-        inner = text if isinstance(text, _Markup) else html.escape(text)
-        return f"<{tag}{' class=n' if i in right else ''}>{inner}</{tag}>"
+        markup = isinstance(text, _Markup)
+        inner = text if markup else html.escape(text)
+        long = len(text) > 40 and not markup
+        kind = " class=n" if i in right else " class=long" if long else ""
+        return f"<{tag}{kind}>{inner}</{tag}>"
 
     lines = [f"<tr>{''.join(cell('th', i, c) for i, c in enumerate(columns))}</tr>"]
     lines += [f"<tr>{''.join(cell('td', i, c) for i, c in enumerate(row))}</tr>" for row in rows]
@@ -157,6 +169,12 @@ def _figure(height: float) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
+def _title(axes: Any, text: str) -> None:
+    """A title on the left and a legend on the right, both above the plot: nothing is covered."""
+    axes.set_title(text, loc="left", fontweight="bold")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False, borderaxespad=0.3)
+
+
 def _memory(r: Report) -> str:
     figure, axes = _figure(2.8)
     power, unit = (30, "GiB") if r.peak_bytes > 2**29 else (20, "MiB")
@@ -171,9 +189,9 @@ def _memory(r: Report) -> str:
     if r.peak_bytes > 0.2 * r.capacity_bytes:
         axes.axhline(r.capacity_bytes / scale, color=_RED, linestyle="--", label="capacity")
     axes.axhline(r.argument_bytes / scale, color=_GREY, linestyle=":", label="arguments")
-    axes.set(title="Main memory over the program's schedule", xlabel="instruction", ylabel=unit)
+    axes.set(xlabel="instruction", ylabel=unit)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="lower right", frameon=False)
+    _title(axes, "Main memory over the program's schedule")
     return _svg(figure)
 
 
@@ -192,7 +210,6 @@ def _roofline(r: Report) -> str:
                         linestyle=":", label=f"float32 in {passes} passes")  # fmt: skip
     rate = r.flops / line.seconds / 1e12 if line.seconds else 0
     axes.plot([line.intensity], [rate], "o", color=_RED, label=f"this program: {rate:.3g} Tflop/s")
-    axes.set(xscale="log", yscale="log", xlabel="flops a byte of main memory", ylabel="Tflop/s",
-             title="Roofline")  # fmt: skip
-    axes.legend(loc="lower right", frameon=False)
+    axes.set(xscale="log", yscale="log", xlabel="flops a byte of main memory", ylabel="Tflop/s")
+    _title(axes, "Roofline")
     return _svg(figure)

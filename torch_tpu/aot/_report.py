@@ -11,6 +11,7 @@ from typing import Any
 from torch_tpu.aot import _advice, _hlo
 from torch_tpu.aot._chips import Chip
 from torch_tpu.aot._compiler import Compiled
+from torch_tpu.aot._table import any_number
 from torch_tpu.aot._trace import Program
 
 
@@ -36,6 +37,33 @@ class HotSpot:
     line: str
     cycles: int
     share: float
+
+
+@dataclass
+class HotKind:
+    """Hot spots of modules that differ in their numbers only, as the layers of a model do."""
+
+    module: str  # layers.*.attention
+    count: int
+    op: str
+    line: str
+    cycles: int
+    share: float
+
+
+def hot_kinds(spots: list[HotSpot]) -> list[HotKind]:
+    """Hot spots of repeated modules taken together, the dearest first."""
+    groups: dict[tuple[str, str, str], list[HotSpot]] = defaultdict(list)
+    for spot in spots:
+        groups[(any_number(spot.module), spot.op, spot.line)].append(spot)
+    rows = [
+        HotKind(
+            module if len(group) > 1 else group[0].module, len(group), op, line,
+            sum(s.cycles for s in group), sum(s.share for s in group),
+        )
+        for (module, op, line), group in groups.items()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row.cycles)
 
 
 @dataclass
@@ -166,7 +194,7 @@ def make(
     peak = sum(b.size_bytes for b in found if b.parameter >= 0 or b.output or b.last >= b.first)
     peak = max((total for _, total in timeline), default=peak)
     if not fits:
-        peak = _advice.needed_bytes(compiled.failure) or arguments
+        peak = max(_advice.needed_bytes(compiled.failure), arguments)
     report = Report(
         name=program.name,
         mode=program.mode,

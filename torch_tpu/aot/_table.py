@@ -45,6 +45,17 @@ def where(op_name: str) -> str:
     return " ".join(x for x in (module, op, f"({line})" if line else "") if x)
 
 
+def any_number(module: str) -> str:
+    """layers.*.mlp, for all that differ in their numbers only"""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
+
+
+def anywhere(op_name: str) -> str:
+    """layers.*.mlp aten::mm (model.py:12)"""
+    module, bar, rest = op_name.partition("|")
+    return where(any_number(module) + bar + rest)
+
+
 def short_line(line: str) -> str:
     """The line without the folders of its file and without the function."""
     found = re.match(r"(.*):(\d+)", line)
@@ -101,13 +112,19 @@ def summary_rows(r: Report) -> list[tuple[str, str]]:
 
 def render(r: Report, width: int = 10) -> str:
     """The whole report."""
+    from torch_tpu.aot._report import hot_kinds
+
     parts = [rows_text(("", ""), summary_rows(r), set()).split("\n", 2)[2]]
     if r.hot_spots:
-        rows = [
-            (f"{h.share:.1%}", f"{h.cycles:,}", h.module, h.op, short_line(h.line))
-            for h in r.hot_spots[:width]
-        ]
-        parts.append(rows_text(("share", "cycles", "module", "op", "line"), rows, {0, 1}))
+        spots = [
+            (
+                f"{h.share:.1%}", f"{h.cycles:,}", str(h.count), h.module, h.op,
+                short_line(h.line),
+            )
+            for h in hot_kinds(r.hot_spots)[:width]
+        ]  # fmt: skip
+        columns = ("share", "cycles", "modules", "module", "op", "line")
+        parts.append(rows_text(columns, spots, {0, 1, 2}))
     if r.largest_buffers:
         rows = [
             (size_text(b.size_bytes), b.kind, b.name, b.shape, short_line(b.line))
