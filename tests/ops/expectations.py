@@ -86,7 +86,7 @@ OTHER_STRIDES = {
     "fft.ifft": CUT,
     "fft.ihfft": CUT,
     "fft.rfft": CUT,
-    "nn.functional.conv_transpose3d": "channels_last is kept; the CPU does or not by its choice of kernel",
+    "nn.functional.conv_transpose3d": "channels_last is kept, on the CPU by its choice of kernel",
     "sparse.mm.reduce": "no kernel",
     "sparse.sampled_addmm": "no kernel",
     "tensor_split": "its indices have to be on the CPU, whatever the device",
