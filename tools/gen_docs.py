@@ -43,19 +43,29 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 # -- ops.md ----------------------------------------------------------------------------------------
 
-# Why a family of the CPU has no kernel; the first pattern that matches. Others: not written yet.
+# Why a family of the CPU has no kernel; the first pattern that matches. Others: not written yet,
+# and a fault of the page (tests/test_tools.py).
 REASONS = (
     (r"_test_|_foobar$", "PyTorch's own tests"),
     (r"(_make_dep_token|from_file)$", "host only"),
     (r".*(mkldnn|for_cpu)", "a CPU library's own format"),
-    (r".*(sparse|_convert_indices|spdiags|sspaddmm)", "sparse tensors: not on this device"),
-    (r".*(nested|jagged)", "nested tensors: not yet"),
     (
-        r".*(affine_quantized|quantized_tensor|quantized_(gru|lstm)|dyn_quant|int8pack)"
-        r"|(quantize|dequantize)",
-        "quantized tensors: not on this device",
+        r"_to_sparse_(csc|bsr|bsc)|_validate_compressed|_spdiags|sspaddmm",
+        "sparse layouts other than COO and CSR, and checks and makers of sparse tensors that "
+        "run on the host: use the CPU, or .to_dense()",
     ),
-    (r"_?linalg_eig(vals)?$", "eigenvalues of nonsymmetric matrices: not yet"),
+    (
+        r"_nested",
+        "nested tensors of the strided layout, which PyTorch no longer extends: use "
+        "`torch.nested` with `layout=torch.jagged`",
+    ),
+    (
+        r".*(affine_quantized|quantized_tensor|quantized_(gru|lstm)|dyn_quant)"
+        r"|(quantize|dequantize)",
+        "tensors of quantized dtypes, which StableHLO has no counterpart of: use the integer and "
+        "float8 products (`_int_mm`, `_weight_int8pack_mm`, `_weight_int4pack_mm`, `_scaled_mm`) "
+        "and `fake_quantize`",
+    ),
 )
 TAKES_ANY = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
@@ -101,6 +111,21 @@ def verdict(counts: dict[str, int] | None) -> str:
     return f"{accepted} of {total}: {why}"
 
 
+def runs_here(name: str) -> bool:
+    """Whether an overload has a kernel of the device, or one that works on any."""
+    return any(has_kernel(name, key) for key in ("PrivateUse1", *TAKES_ANY))
+
+
+def lacking(text: str) -> list[str]:
+    """Of the op names in backticks in `text`, those of which no overload runs natively."""
+    runs: dict[str, bool] = defaultdict(bool)
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.startswith("aten::"):
+            runs[family(name)] |= runs_here(name)
+    named = {family(f"aten::{n}") for n in re.findall(r"`(\w+)`", text)}
+    return sorted(n for n in named if n in runs and not runs[n])
+
+
 def ops_page() -> str:
     """docs/ops.md."""
     defs = sorted(_C.ops(), key=lambda row: str(row["name"]))
@@ -115,8 +140,7 @@ def ops_page() -> str:
     cpu: dict[str, list[tuple[str, bool]]] = defaultdict(list)
     for name in names:
         if has_kernel(name, "CPU"):
-            covered = any(has_kernel(name, key) for key in ("PrivateUse1", *TAKES_ANY))
-            cpu[family(name)].append((name, covered))
+            cpu[family(name)].append((name, runs_here(name)))
     missing = sorted(f for f, members in cpu.items() if not any(ok for _, ok in members))
     partial = sorted(n for f, rows in cpu.items() if f not in missing for n, ok in rows if not ok)
 
@@ -277,7 +301,7 @@ SNIPPETS: tuple[tuple[str, str, dict[str, str], str], ...] = (
         "missing op",
         "no lowering, and `TORCH_TPU_FALLBACK=error`",
         {"TORCH_TPU_FALLBACK": "error"},
-        'torch.linalg.eig(torch.ones(2, 2, device="tpu"))',
+        'torch.ops.aten.quantize_per_tensor(torch.ones(2, device="tpu"), 1, 0, torch.qint8)',
     ),
     (
         "memory",
@@ -395,8 +419,15 @@ def main() -> int:
     """Write or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; 1 if a page differs")
+    parser.add_argument(
+        "--lacking", metavar="FILE", help="print which op names in FILE's backticks do not run here"
+    )
     parser.add_argument("pages", nargs="*", help=f"of {', '.join(PAGES)}; default: all")
     options = parser.parse_args()
+    if options.lacking:
+        names = lacking(Path(options.lacking).read_text())
+        print(f"{len(names)} lacking", *names, sep="\n")
+        return 0
     differ = []
     for name in options.pages or PAGES:
         text = PAGES[name]()

@@ -22,17 +22,18 @@ Compiled = Callable[..., Any]
 def _run_fused(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     """A callable, in AOTAutograd's boxed convention, that runs `graph` in fused mode."""
     devices = sorted(_tpu_indices(graph, inputs))
-    # The generated function empties the list of arguments, so that memory can be reused early.
-    graph.graph.set_codegen(fx.graph._BoxedCodeGen())
-    graph.recompile()
-    forward = graph.forward
+    forward: Compiled | None = None
 
     def run(args: list[Any]) -> Any:
+        nonlocal forward
         for index in devices:
             _C.begin_graph(index)
         _C.push_mode(EagerMode.DEFER_AND_FUSE.value)
         try:
-            result = forward(args)
+            if forward is None:
+                result, forward = _first_run(graph, args)
+            else:
+                result = forward(args)
         finally:
             _C.pop_mode()
         for index in devices:
@@ -41,6 +42,72 @@ def _run_fused(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def _first_run(graph: fx.GraphModule, args: list[Any]) -> tuple[Any, Compiled]:
+    """The graph's result, and what runs it from now on, in the same convention.
+
+    Kernels lay results out as the CPU does, while the graph was made for the strides of its fake
+    tensors. The first run finds where the two differ, and the graph gets a copy there.
+    """
+    checked = _CheckedStrides(graph)
+    result = checked.boxed_run(args)
+    for node, order in checked.orders.items():
+        with graph.graph.inserting_after(node):
+            copy = graph.graph.call_function(_laid_out, (node, order))
+        node.replace_all_uses_with(copy)
+        copy.args = (node, order)
+    # The generated function empties the list of arguments, so that memory can be reused early.
+    graph.graph.set_codegen(fx.graph._BoxedCodeGen())
+    graph.recompile()
+    return result, graph.forward
+
+
+def _laid_out(x: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The same tensor, stored with its dims in `order`, outermost first."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return x.permute(order).contiguous().permute(back)
+
+
+class _CheckedStrides(fx.Interpreter):
+    """Runs a graph, giving results the order of dims that their fake tensors have."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.orders: dict[fx.Node, tuple[int, ...]] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if order := _expected_order(n, result):
+            self.orders[n] = order
+            return _laid_out(result, order)
+        return result
+
+
+def _expected_order(node: fx.Node, result: Any) -> tuple[int, ...] | None:
+    """The order of dims in which the result should lie, if it lies in another."""
+    fake = node.meta.get("val")
+    if not (isinstance(result, torch.Tensor) and isinstance(fake, torch.Tensor)):
+        return None
+    if node.op != "call_function" or result.device.type != "tpu" or result.dim() != fake.dim():
+        return None
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and any(r.alias_info is not None for r in schema.returns):
+        return None  # a view lies as what it views
+
+    def order(t: torch.Tensor) -> tuple[int, ...]:
+        # Equal strides (of sizes of 1) in the order of the dims.
+        return tuple(sorted(range(t.dim()), key=lambda d: -int(t.stride()[d])))
+
+    wanted = [d for d in order(fake) if result.size(d) != 1]
+    dense, at = 1, {}
+    for d in reversed(wanted):
+        at[d], dense = dense, dense * result.size(d)
+    if result.numel() == 0 or any(int(fake.stride()[d]) != at[d] for d in wanted):
+        return None  # nothing to order, or gaps and overlaps
+    if all(result.stride(d) == at[d] for d in wanted):
+        return None
+    return order(fake)
 
 
 def tpu_backend(

@@ -352,13 +352,13 @@ int64_t glu_axis(Ctx& x, Value self, int64_t dim) {
 
 void register_glu(Registry& r) {
   r.op("aten::glu", [](Ctx& x, Value self, int64_t dim) {
-    const int64_t d = glu_axis(x, self, dim);
-    check_dtype(x, self.dtype(), kFloats, "glu_cpu");
-    return in_compute(x, self, [&](Value v) {
-      const Halves h = halve(x, v, d);
-      return x.b.mul(h.first, sigmoid(x, h.second));
-    });
-  });
+     const int64_t d = glu_axis(x, self, dim);
+     check_dtype(x, self.dtype(), kFloats, "glu_cpu");
+     return in_compute(x, self, [&](Value v) {
+       const Halves h = halve(x, v, d);
+       return x.b.mul(h.first, sigmoid(x, h.second));
+     });
+   }).layout(ops::LayoutRule::kLikeSelf);
   r.op("aten::glu_backward", [](Ctx& x, Value grad, Value self, int64_t dim) {
     const int64_t d = glu_axis(x, self, dim);
     check_dtype(x, self.dtype(), kFloats, "glu_backward_cpu");

@@ -325,7 +325,7 @@ Value max_unpool(Ctx& x, Value self, Value indices, const Dims& size, int64_t sp
 
 template <int64_t N>
 void register_rank(ops::Registry& r) {
-  const auto channels_last = ops::LayoutRule::kChannelsLast;
+  const auto channels_last = N == 3 ? ops::LayoutRule::kContiguous : ops::LayoutRule::kChannelsLast;
   const std::string d = cat(N, "d");
   r.op("aten::_adaptive_avg_pool" + d, [](Ctx& x, Value self, Dims output_size) {
      return adaptive_avg_pool(x, self, output_size, N);

@@ -584,7 +584,8 @@ void register_attention(ops::Registry& r) {
          return attention_backward(x, grad_out, query, key, value, attn_bias, grad_input_mask, out,
                                    logsumexp, dropout_p, is_causal, philox_seed, philox_offset,
                                    scale);
-       });
+       })
+      .layout(ops::LayoutRule::kLikeEach);
   r.op("aten::_transform_bias_rescale_qkv", transform_bias_rescale_qkv);
   r.op("aten::_native_multi_head_attention", multi_head_attention);
   r.op("aten::_transformer_encoder_layer_fwd",

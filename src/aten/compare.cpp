@@ -66,9 +66,36 @@ Value is_infinity(Ctx& x, Value self, bool negative, const char* name) {
   return x.b.compare(Cmp::kEq, self, infinity_like(x, self, negative));
 }
 
+// Told at the next read or synchronization, as any assertion.
+void assert_nonzero(Ctx& x, Value self, const std::string& text) {
+  x.check(self.numel() != 0, "Boolean value of Tensor with no values is ambiguous");
+  x.check(self.numel() == 1, "Boolean value of Tensor with more than one value is ambiguous");
+  x.assert_none(x.b.logical_not(x.convert(self, DType::kBool)), text);
+}
+
+void register_asserts(Registry& r) {
+  const auto text = [](const std::string& s) { return s.empty() ? "Assertion is failed" : s; };
+  r.op("aten::_assert_async", [](Ctx& x, Value self) {
+    assert_nonzero(x, self, "Expected Tensor with single nonzero value, but got zero");
+    return Values();
+  });
+  r.op("aten::_assert_async.msg", [text](Ctx& x, Value self, std::string assert_msg) {
+    assert_nonzero(x, self, text(assert_msg));
+    return Values();
+  });
+  r.op("aten::_functional_assert_async.msg",
+       [text](Ctx& x, Value self, std::string assert_msg, Value dep_token) {
+         assert_nonzero(x, self, text(assert_msg));
+         return dep_token;
+       });
+  r.op("aten::_make_dep_token",
+       [](Ctx& x, Opt<DType> dtype) { return x.zeros({dtype.value_or(x.default_dtype()), {}}); });
+}
+
 }  // namespace
 
 void register_compare(Registry& r) {
+  register_asserts(r);
   for (const Comparison& k : kComparisons) {
     r.op(std::string(k.name) + ".Tensor", [k](Ctx& x, Value self, Value other) {
        return compare_tensors(x, k, self, other);

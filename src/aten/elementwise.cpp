@@ -401,17 +401,18 @@ void register_choices(Registry& r) {
      const DType t = x.promote(self, other);
      return x.select(x.convert(condition, DType::kBool), x.convert(self, t), x.convert(other, t));
    }).elementwise();
+  // Row-major, whatever self is: the CPU fills a contiguous copy.
   r.op("aten::masked_fill.Scalar", [](Ctx& x, Value self, Value mask, Scalar value) {
-     check_mask(x, mask);
-     return x.select(mask, x.scalar(value, self.dtype()), self);
-   }).elementwise();
+    check_mask(x, mask);
+    return x.select(mask, x.scalar(value, self.dtype()), self);
+  });
   r.op("aten::masked_fill.Tensor", [](Ctx& x, Value self, Value mask, Value value) {
-     check_mask(x, mask);
-     x.check(value.rank() == 0,
-             "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
-             value.rank(), " dimension(s).");
-     return x.select(mask, checked_value(x, value, self.dtype()), self);
-   }).elementwise();
+    check_mask(x, mask);
+    x.check(value.rank() == 0,
+            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+            value.rank(), " dimension(s).");
+    return x.select(mask, checked_value(x, value, self.dtype()), self);
+  });
   r.op("aten::fill.Scalar", [](Ctx& x, Value self, Scalar value) {
      return x.broadcast(x.scalar(value, self.dtype()), self.dims());
    }).layout(ops::LayoutRule::kLikeSelf);

@@ -198,9 +198,9 @@ Value fft_c2r(Context& x, Value self, const Dims& dim, int64_t normalization,
 }  // namespace
 
 void register_fft(ops::Registry& r) {
-  r.op("aten::_fft_c2c", fft_c2c);
-  r.op("aten::_fft_r2c", fft_r2c);
-  r.op("aten::_fft_c2r", fft_c2r);
+  r.op("aten::_fft_c2c", fft_c2c).layout(ops::LayoutRule::kFft);
+  r.op("aten::_fft_r2c", fft_r2c).layout(ops::LayoutRule::kFft);
+  r.op("aten::_fft_c2r", fft_c2r).layout(ops::LayoutRule::kFft);
 }
 
 }  // namespace tpu::aten

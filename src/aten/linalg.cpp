@@ -470,17 +470,18 @@ Value cross(Context& x, Value self, Value other, int64_t dim_arg) {
 }  // namespace
 
 void register_linalg(ops::Registry& r) {
-  r.op("aten::linalg_cholesky_ex", cholesky_ex);
-  r.op("aten::cholesky", cholesky_op);
-  r.op("aten::cholesky_inverse", cholesky_inverse);
-  r.op("aten::_cholesky_solve_helper", cholesky_solve_helper);
-  r.op("aten::linalg_solve_triangular", solve_triangular_op);
-  r.op("aten::triangular_solve", triangular_solve_op);
+  r.op("aten::linalg_cholesky_ex", cholesky_ex).column_major();
+  r.op("aten::cholesky", cholesky_op).column_major();
+  r.op("aten::cholesky_inverse", cholesky_inverse).column_major();
+  r.op("aten::_cholesky_solve_helper", cholesky_solve_helper).column_major();
+  r.op("aten::linalg_solve_triangular", solve_triangular_op).column_major();
+  r.op("aten::triangular_solve", triangular_solve_op).column_major();
   r.op("aten::linalg_matrix_exp", matrix_exp);
-  r.op("aten::linalg_lstsq", lstsq);
+  r.op("aten::linalg_lstsq", lstsq).column_major();
   r.op("aten::linalg_cross", cross);
   register_linalg_lu(r);
   register_linalg_qr(r);
+  register_linalg_eig(r);
   register_linalg_ldl(r);
   register_linalg_spectral(r);
 }

@@ -89,6 +89,7 @@ Svd svd_factor(Context& x, Value a, bool full, bool compute_uv);
 
 void register_linalg_lu(ops::Registry& r);
 void register_linalg_qr(ops::Registry& r);
+void register_linalg_eig(ops::Registry& r);
 void register_linalg_ldl(ops::Registry& r);
 void register_linalg_spectral(ops::Registry& r);
 

@@ -292,8 +292,8 @@ Value ldl_solve(Context& x, Value ld, Value pivots, Value b, bool hermitian) {
 }  // namespace
 
 void register_linalg_ldl(ops::Registry& r) {
-  r.op("aten::linalg_ldl_factor_ex", ldl_factor_ex);
-  r.op("aten::linalg_ldl_solve", ldl_solve);
+  r.op("aten::linalg_ldl_factor_ex", ldl_factor_ex).column_major();
+  r.op("aten::linalg_ldl_solve", ldl_solve).column_major();
 }
 
 }  // namespace tpu::aten

@@ -396,21 +396,24 @@ Value lu_solve(Context& x, Value factors, Value permutation, Value b, bool left,
 }
 
 void register_linalg_lu(ops::Registry& r) {
-  r.op("aten::linalg_lu_factor_ex", lu_factor_ex);
+  r.op("aten::linalg_lu_factor_ex", lu_factor_ex).column_major();
   r.op("aten::linalg_lu", lu);
   r.op("aten::lu_unpack", lu_unpack);
-  r.op("aten::linalg_lu_solve", lu_solve_op);
-  r.op("aten::linalg_inv_ex", inverse);
-  r.op("aten::_linalg_solve_ex", solve);
+  r.op("aten::linalg_lu_solve", lu_solve_op).column_major();
+  r.op("aten::linalg_inv_ex", inverse).column_major();
+  // Solutions of a batch of vectors, too: as if the batch were a matrix.
+  r.op("aten::_linalg_solve_ex", solve)
+      .column_major()
+      .first_layouts({ops::LayoutRule::kColumnMajor});
   // Of a real contiguous A PyTorch's CPU kernel factors A^T, of others A, and the gradient
   // formulas, which see the strides, count on it. The schema's form is the one for contiguous
   // inputs; for others bridge/ calls the tpu:: form.
   r.op("aten::_linalg_det",
        [](Context& x, Value a) { return determinant(x, a, !hlo::is_complex(a.dtype())); });
-  r.op("tpu::linalg_det", determinant);  // (Tensor A, bool of_transpose)
+  r.op("tpu::linalg_det", determinant).column_major();  // (Tensor A, bool of_transpose)
   r.op("aten::_linalg_slogdet",
        [](Context& x, Value a) { return log_determinant(x, a, !hlo::is_complex(a.dtype())); });
-  r.op("tpu::linalg_slogdet", log_determinant);  // (Tensor A, bool of_transpose)
+  r.op("tpu::linalg_slogdet", log_determinant).column_major();  // (Tensor A, bool of_transpose)
 }
 
 }  // namespace tpu::aten

@@ -238,10 +238,10 @@ Value apply_q(Context& x, Value a, Value tau, Value c, bool adjoint_form) {
 }
 
 void register_linalg_qr(ops::Registry& r) {
-  r.op("aten::geqrf", geqrf);
-  r.op("aten::linalg_qr", qr);
-  r.op("aten::linalg_householder_product", householder_product);
-  r.op("aten::ormqr", ormqr);
+  r.op("aten::geqrf", geqrf).column_major();
+  r.op("aten::linalg_qr", qr).column_major();
+  r.op("aten::linalg_householder_product", householder_product).column_major();
+  r.op("aten::ormqr", ormqr).column_major();
 }
 
 }  // namespace tpu::aten

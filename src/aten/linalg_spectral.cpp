@@ -322,8 +322,10 @@ Svd svd_factor(Context& x, Value a, bool full, bool compute_uv) {
 }
 
 void register_linalg_spectral(ops::Registry& r) {
-  r.op("aten::_linalg_eigh", eigh);
-  r.op("aten::_linalg_svd", svd);
+  // Without vectors the values of a batch would be the results of the highest rank.
+  constexpr auto matrix = ops::LayoutRule::kColumnMajor, vector = ops::LayoutRule::kContiguous;
+  r.op("aten::_linalg_eigh", eigh).column_major().first_layouts({vector, matrix});
+  r.op("aten::_linalg_svd", svd).column_major().first_layouts({matrix, vector, matrix});
 }
 
 }  // namespace tpu::aten

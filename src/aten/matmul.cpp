@@ -537,6 +537,35 @@ Value grouped_mm(Ctx& x, Value self, Value mat2, Opt<Value> offs, Opt<Value> bia
       grouped_rows(x, x.b.transpose(mat2, {1, 0}), x.b.transpose(self, {0, 2, 1}), *offs), {1, 0});
 }
 
+// float8 operands with a float32 scale for each row of self and column of mat2.
+Value scaled_grouped_mm(Ctx& x, Value self, Value mat2, Value scale_a, Value scale_b,
+                        Opt<Value> offs, Opt<Value> bias, Opt<Value> scale_result,
+                        Opt<DType> out_dtype, [[maybe_unused]] bool use_fast_accum) {
+  x.check(hlo::is_float8(self.dtype()) && hlo::is_float8(mat2.dtype()),
+          "Expected mat_a and mat_b to be Float8 matrices, got ", scalar_type_name(self.dtype()),
+          " and ", scalar_type_name(mat2.dtype()));
+  x.check(
+      self.rank() == 3 || mat2.rank() == 3,
+      "two matrices, grouped along what is summed, have no scaled product here; use 3d operands");
+  x.check(!scale_result, "Scale result not supported yet");
+  const auto unscaled = [&](Value v, Value scale, int64_t dim, const char* name) {
+    Dims expected = v.dims();
+    expected.erase(expected.begin() + dim);
+    x.check(scale.dtype() == DType::kF32 && scale.dims() == expected, name,
+            " must be float32 of shape ", expected, ", got ", hlo::torch_name(scale.dtype()), " ",
+            scale.dims());
+    Dims map;
+    for (int64_t i = 0; i < v.rank(); ++i) {
+      if (i != dim) map.push_back(i);
+    }
+    const Value wide = x.convert(v, DType::kF32);
+    return x.b.mul(wide, x.b.broadcast_in_dim(scale, wide.dims(), map));
+  };
+  const Value a = unscaled(self, scale_a, self.rank() - 1, "scale_a");
+  const Value b = unscaled(mat2, scale_b, mat2.rank() - 2, "scale_b");
+  return x.convert(grouped_mm(x, a, b, offs, bias, std::nullopt), out_dtype.value_or(DType::kBF16));
+}
+
 }  // namespace
 
 void register_matmul(ops::Registry& r) {
@@ -571,7 +600,7 @@ void register_matmul(ops::Registry& r) {
   with_zero_alpha(r.op("aten::addbmm", addbmm));
   with_zero_alpha(r.op("aten::addmv", addmv));
   with_zero_alpha(r.op("aten::_addmm_activation", addmm_activation));
-  with_numbers(r.op("aten::addr", addr));
+  with_numbers(r.op("aten::addr", addr).layout(ops::LayoutRule::kLikeSelf));
   r.op("aten::mv", [](Ctx& x, Value self, Value vec) {
     const int64_t rows = self.rank() == 2 ? self.dim(0) : 1;
     check_mv(x, self, vec, 1, rows, self.dtype());
@@ -588,6 +617,7 @@ void register_matmul(ops::Registry& r) {
   });
   r.op("aten::_int_mm", int_mm);
   r.op("aten::_grouped_mm", grouped_mm);
+  r.op("aten::_scaled_grouped_mm", scaled_grouped_mm);
 }
 
 }  // namespace tpu::aten

@@ -204,6 +204,8 @@ TEST(matmul_types) {
       {"aten::_grouped_mm", "f32[3,9,4] f32[4,7] i32[3] - -", "f32[9,7]"},
       {"aten::_grouped_mm", "f32[9,4] f32[4,7] i32[3] - -", "f32[3,9,7]"},
       {"aten::_grouped_mm", "f32[3,9,4] f32[3,4,7] - - -", "f32[3,9,7]"},
+      {"aten::_scaled_grouped_mm", "f8[9,4] f8[3,4,5] f32[9] f32[3,5] i32[3] - - - false",
+       "bf16[9,5]"},
   });
 }
 

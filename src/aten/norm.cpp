@@ -268,7 +268,7 @@ Value normalized_gradient(Context& x, Value grad, Value normal, Value rstd, cons
 void register_norm(Registry& r) {
   r.op("aten::native_layer_norm", layer_norm);
   r.op("aten::native_layer_norm_backward", layer_norm_backward);
-  r.op("aten::_fused_rms_norm", rms_norm).elementwise();
+  r.op("aten::_fused_rms_norm", rms_norm);
   r.op("aten::_fused_rms_norm_backward", rms_norm_backward).elementwise();
   r.op("aten::native_group_norm", group_norm).layout(LayoutRule::kChannelsLast);
   r.op("aten::native_group_norm_backward", group_norm_backward).layout(LayoutRule::kChannelsLast);

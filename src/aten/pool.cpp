@@ -394,6 +394,7 @@ Value avg_pool_backward(Ctx& x, Value grad_output, Value self, const Dims& kerne
 template <int64_t N>
 void register_rank(ops::Registry& r) {
   const auto channels_last = ops::LayoutRule::kChannelsLast;
+  const auto average = N == 3 ? ops::LayoutRule::kContiguous : channels_last;
   const std::string d = cat(N, "d");
   r.op("aten::max_pool" + d + "_with_indices", [](Ctx& x, Value self, Dims kernel_size, Dims stride,
                                                   Dims padding, Dims dilation, bool ceil_mode) {
@@ -411,14 +412,14 @@ void register_rank(ops::Registry& r) {
                                 Opt<int64_t> divisor_override) {
      return avg_pool(x, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
                      divisor_override, N);
-   }).layout(channels_last);
+   }).layout(average);
   r.op("aten::avg_pool" + d + "_backward", [](Ctx& x, Value grad_output, Value self,
                                               Dims kernel_size, Dims stride, Dims padding,
                                               bool ceil_mode, bool count_include_pad,
                                               Opt<int64_t> divisor_override) {
      return avg_pool_backward(x, grad_output, self, kernel_size, stride, padding, ceil_mode,
                               count_include_pad, divisor_override, N);
-   }).layout(channels_last);
+   }).layout(average);
 }
 
 }  // namespace

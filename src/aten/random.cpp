@@ -344,45 +344,32 @@ void register_random(ops::Registry& r) {
   r.op("aten::uniform", uniform).random().layout(like_self);
   r.op("aten::normal_", normal).random().layout(like_self);
   r.op("aten::normal_functional", normal).random().layout(like_self);
-  r.op("aten::normal.Tensor_float",
-       [](Context& x, Value mean, Scalar std) {
-         check_normal_type(x, mean.dtype());
-         return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
-       })
-      .random()
-      .elementwise();
-  r.op("aten::normal.float_Tensor",
-       [](Context& x, Scalar mean, Value std) {
-         check_normal_type(x, std.dtype());
-         const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
-         return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
-       })
-      .random()
-      .elementwise();
-  r.op("aten::normal.Tensor_Tensor",
-       [](Context& x, Value mean, Value std) {
-         check_normal_type(x, mean.dtype());
-         const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
-         return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
-       })
-      .random()
-      .elementwise();
+  r.op("aten::normal.Tensor_float", [](Context& x, Value mean, Scalar std) {
+     check_normal_type(x, mean.dtype());
+     return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
+   }).random();
+  r.op("aten::normal.float_Tensor", [](Context& x, Scalar mean, Value std) {
+     check_normal_type(x, std.dtype());
+     const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
+     return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
+   }).random();
+  r.op("aten::normal.Tensor_Tensor", [](Context& x, Value mean, Value std) {
+     check_normal_type(x, mean.dtype());
+     const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
+     return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
+   }).random();
 
-  r.op("aten::bernoulli", [](Context& x, Value self) { return bernoulli_by_tensor(x, self, self); })
-      .random()
-      .layout(like_self);
+  r.op("aten::bernoulli", [](Context& x, Value self) {
+     return bernoulli_by_tensor(x, self, self);
+   }).random();
   r.op("aten::bernoulli.Tensor", bernoulli_by_tensor).random().layout(like_self);
-  r.op("aten::bernoulli.p",
-       [](Context& x, Value self, Scalar p) {
-         const Value v = x.scalar(p, probability_type(self.dtype()));
-         const Value ok = x.b.logical_and(x.b.compare(Cmp::kGe, v, x.like(v, 0)),
-                                          x.b.compare(Cmp::kLe, v, x.like(v, 1)));
-         x.assert_none(x.b.logical_not(ok),
-                       "bernoulli_ expects p to be in [0, 1], but got p outside");
-         return bernoulli(x, self.dtype(), self.dims(), v);
-       })
-      .random()
-      .layout(like_self);
+  r.op("aten::bernoulli.p", [](Context& x, Value self, Scalar p) {
+     const Value v = x.scalar(p, probability_type(self.dtype()));
+     const Value ok = x.b.logical_and(x.b.compare(Cmp::kGe, v, x.like(v, 0)),
+                                      x.b.compare(Cmp::kLe, v, x.like(v, 1)));
+     x.assert_none(x.b.logical_not(ok), "bernoulli_ expects p to be in [0, 1], but got p outside");
+     return bernoulli(x, self.dtype(), self.dims(), v);
+   }).random();
 
   r.op("aten::exponential",
        [](Context& x, Value self, Scalar lambd) {

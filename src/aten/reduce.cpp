@@ -467,6 +467,7 @@ void register_reduce(Registry& r) {
   r.op("aten::hash_tensor", hash_tensor);
   r.op("aten::trace", trace);
   register_segment(r);
+  register_jagged(r);
 }
 
 }  // namespace tpu::aten

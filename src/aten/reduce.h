@@ -33,5 +33,6 @@ int64_t reduced_count(ops::Value v, const ops::Dims& axes);
 void check_nonempty(const ops::Context& x, const std::string& name, ops::Value v, int64_t dim);
 
 void register_segment(ops::Registry& r);  // called by register_reduce
+void register_jagged(ops::Registry& r);   // the same
 
 }  // namespace tpu::aten

@@ -477,7 +477,7 @@ void op_with_scales(ops::Registry& r, const std::string& name, F f) {
 }
 template <int64_t N, class F>
 void backward_with_scales(ops::Registry& r, const std::string& name, F f) {
-  constexpr auto layout = ops::LayoutRule::kChannelsLast;
+  constexpr auto layout = N == 3 ? ops::LayoutRule::kContiguous : ops::LayoutRule::kChannelsLast;
   if constexpr (N == 1) {
     r.op(name, [f](Ctx& x, Value g, Dims out, Dims in, Opt<double> s) {
        return f(x, g, out, in, Scales{s});
@@ -528,7 +528,7 @@ void register_linear(ops::Registry& r, const std::string& name, Kind kind) {
     r.op(back, [kind](Ctx& x, Value g, Dims out, Dims in, bool align, Opt<double> h,
                       Opt<double> w) {
        return upsample_backward(x, g, kind, out, in, align, {h, w});
-     }).layout(layout);
+     }).layout(kind == Kind::kCubic ? ops::LayoutRule::kContiguous : layout);
   } else {
     r.op(name, [kind](Ctx& x, Value v, Dims size, bool align, Opt<double> d, Opt<double> h,
                       Opt<double> w) {

@@ -194,7 +194,6 @@ Value block_diagonal(Context& x, const Values& tensors) {
 
 void register_shape(ops::Registry& r) {
   r.op("aten::cat", concatenate).layout(LayoutRule::kChannelsLast);
-  r.op("aten::stack", stack);
   r.op("aten::_stack", stack);
   r.op("aten::block_diag", block_diagonal);
   r.op("aten::constant_pad_nd", constant_pad).layout(LayoutRule::kChannelsLast);

@@ -119,6 +119,13 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
   return run("aten::repeat_interleave.Tensor", {repeats, *output_size})[0];
 }
 
+at::Tensor padded_dense_to_jagged(const at::Tensor& dense, at::TensorList offsets,
+                                  std::optional<int64_t> total) {
+  TORCH_CHECK(!offsets.empty(), "_padded_dense_to_jagged_forward: needs offsets");
+  if (!total) total = offsets[0].select(0, -1).item<int64_t>();
+  return run("aten::_padded_dense_to_jagged_forward", {dense, offsets.vec(), *total})[0];
+}
+
 // ---- Masks as indices.
 
 using Indices = c10::List<std::optional<at::Tensor>>;
@@ -203,6 +210,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("unique_dim_consecutive", unique_dim_consecutive);
   m.impl("bincount", bincount);
   m.impl("repeat_interleave.Tensor", repeat_interleave);
+  m.impl("_padded_dense_to_jagged_forward", padded_dense_to_jagged);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/WrapDimMinimal.h>
 #include <c10/util/strides.h>
 
 #include "bridge/dtype.h"
@@ -141,6 +142,7 @@ class Encoder {
   bool all_contiguous = true;
   bool all_row_major = true;  // contiguous, and with the plain strides even where a size is 1
   bool has_host_number = false;
+  Dims first_ints;  // the dims of a transform
 
  private:
   void tensor(const at::Tensor& t) {
@@ -212,6 +214,8 @@ class Encoder {
         }
         const auto list = v.toDimVector();
         key.attr(list.data(), list.size());
+        if (def_.layout == ops::LayoutRule::kFft && first_ints.empty())
+          first_ints.assign(list.begin(), list.end());
         break;
       }
       case ArgKind::kFloat:
@@ -330,22 +334,61 @@ Dims channels_last_order(const at::TensorBase* t) {
   }
 }
 
+// PyTorch's FFT on the CPU: the other dims by decreasing stride of the input, then the transformed
+// ones, by stride, too, but for the last of a transform between real and complex numbers.
+Dims fft_order(const at::TensorBase& t, Dims transformed, bool last_stays) {
+  const auto rank = static_cast<size_t>(t.dim());
+  for (int64_t& d : transformed) d = c10::maybe_wrap_dim(d, t.dim());
+  const auto outer = [&](int64_t a, int64_t b) { return t.stride(a) > t.stride(b); };
+  Dims order;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (std::find(transformed.begin(), transformed.end(), d) == transformed.end())
+      order.push_back(d);
+  }
+  std::stable_sort(order.begin(), order.end(), outer);
+  std::stable_sort(transformed.begin(), transformed.end() - (last_stays ? 1 : 0), outer);
+  order.insert(order.end(), transformed.begin(), transformed.end());
+  return order.size() == rank ? order : Dims();
+}
+
 Dims result_order(const ops::OpDef& def, const Encoder& e) {
+  if (def.layout == ops::LayoutRule::kFft)
+    return fft_order(*e.first, e.first_ints, def.name != "aten::_fft_c2c");
   if (e.all_row_major) return {};
   if (def.layout == ops::LayoutRule::kElementwise) return elementwise_order(e.all);
   if (e.all_contiguous) return {};
-  switch (def.layout) {
-    case ops::LayoutRule::kContiguous:
-    case ops::LayoutRule::kElementwise: return {};
-    case ops::LayoutRule::kLikeSelf: return e.first ? elementwise_order({e.first}) : Dims();
-    case ops::LayoutRule::kChannelsLast: {
-      Dims order = channels_last_order(e.first);
-      if (order.empty() && e.second && e.first && e.second->dim() == e.first->dim())
-        order = channels_last_order(e.second);
-      return order;
-    }
+  if (def.layout == ops::LayoutRule::kLikeSelf)
+    return e.first ? elementwise_order({e.first}) : Dims();
+  if (def.layout == ops::LayoutRule::kChannelsLast) {
+    Dims order = channels_last_order(e.first);
+    if (order.empty() && e.second && e.first && e.second->dim() == e.first->dim())
+      order = channels_last_order(e.second);
+    return order;
   }
   return {};
+}
+
+// Puts into the key how results lie in memory. Row-major are the first `written`, which go into
+// arguments.
+void encode_layout(const ops::OpDef& def, Encoder& e, size_t written = 0) {
+  const auto all = static_cast<size_t>(def.num_results);
+  if (written >= all) {
+    e.key.layout(nullptr, 0);
+  } else if (written > 0) {
+    std::vector<Dims> orders(written);
+    orders.resize(all, result_order(def, e));
+    e.key.layouts(orders);
+  } else if (def.layout == ops::LayoutRule::kColumnMajor) {
+    e.key.layout_by_rule();
+  } else if (def.layout == ops::LayoutRule::kLikeEach && !e.all_contiguous) {
+    std::vector<Dims> orders;
+    for (size_t i = 1; i < e.all.size() && i <= static_cast<size_t>(def.num_results); ++i)
+      orders.push_back(elementwise_order({e.all[i]}));
+    e.key.layouts(orders);
+  } else {
+    const Dims order = result_order(def, e);
+    e.key.layout(order.data(), order.size());
+  }
 }
 
 // ---- Recording.
@@ -537,8 +580,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
         e.key.out_type(trace::intern(
             {to_dtype(out.scalar_type()), Dims(out.sizes().begin(), out.sizes().end())}));
       }
-      const Dims order = written_.empty() ? result_order(def_, e) : Dims();
-      e.key.layout(order.data(), order.size());
+      encode_layout(def_, e, written_.size());
       const std::optional<at::Generator> generator =
           generator_ >= 0 && !args[static_cast<size_t>(generator_)].isNone()
               ? std::optional(args[static_cast<size_t>(generator_)].toGenerator())
@@ -640,8 +682,7 @@ std::vector<at::Tensor> call(const char* op, c10::ArrayRef<c10::IValue> args,
       std::vector<Number> none;
       e.argument(args[i], def->args[i], none);
     }
-    const Dims order = result_order(*def, e);
-    e.key.layout(order.data(), order.size());
+    encode_layout(*def, e);
     Recorded r = record_call(*def, d, e, generator);
     const Dims strides = common_strides(*def, e);
     for (size_t i = 0; i < r.outputs.size(); ++i)

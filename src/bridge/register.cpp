@@ -60,7 +60,8 @@ const std::set<std::string>& wrapped_overloads() {
                                               "aten::index_put_",
                                               "aten::_linalg_det",
                                               "aten::_linalg_slogdet",
-                                              "aten::repeat_interleave.Tensor"};
+                                              "aten::repeat_interleave.Tensor",
+                                              "aten::_padded_dense_to_jagged_forward"};
   return names;
 }
 

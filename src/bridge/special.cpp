@@ -54,6 +54,25 @@ attention(const Tensor& query, const Tensor& key, const Tensor& value,
   return {r[0], r[1], Tensor(), Tensor(), query.size(-2), key.size(-2), r[2], r[3], Tensor()};
 }
 
+// The same under the name of another device's kernel, for callers that pick it.
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                const std::optional<Tensor>& bias, bool /*compute_log_sumexp*/, double dropout_p,
+                bool is_causal, bool debug_mask, std::optional<double> scale) {
+  return attention(query, key, value, bias, dropout_p, is_causal, debug_mask, scale);
+}
+
+std::tuple<Tensor, Tensor, Tensor> cudnn_attention_backward(
+    const Tensor& grad_out, const Tensor& query, const Tensor& key, const Tensor& value,
+    const Tensor& out, const Tensor& logsumexp, const Tensor& seed, const Tensor& offset,
+    const Tensor& bias, const Tensor& cum_seq_q, const Tensor& cum_seq_k, c10::SymInt max_q,
+    c10::SymInt max_k, double dropout_p, bool is_causal, std::optional<double> scale) {
+  const auto [dq, dk, dv, _] = at::_scaled_dot_product_fused_attention_overrideable_backward_symint(
+      grad_out, query, key, value, bias, {true, true, true, false}, out, logsumexp, cum_seq_q,
+      cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, scale);
+  return {dq, dk, dv};
+}
+
 // ---- Batch norm: running statistics are written.
 
 void write_back(const std::optional<Tensor>& destination, const Tensor& result) {
@@ -89,6 +108,26 @@ std::tuple<Tensor&, Tensor&, Tensor&> native_batch_norm_out(
   give(save_mean, std::get<1>(r));
   give(save_invstd, std::get<2>(r));
   return {out, save_mean, save_invstd};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_legit_out(const Tensor& input,
+                                                           const std::optional<Tensor>& weight,
+                                                           const std::optional<Tensor>& bias,
+                                                           Tensor& mean, Tensor& var, bool training,
+                                                           double momentum, double eps, Tensor& out,
+                                                           Tensor& save_mean, Tensor& save_invstd) {
+  return bridge::native_batch_norm_out(input, weight, bias, mean, var, training, momentum, eps, out,
+                                       save_mean, save_invstd);
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> batch_norm_with_update_out(
+    const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+    Tensor& mean, Tensor& var, double momentum, double eps, Tensor& out, Tensor& save_mean,
+    Tensor& save_invstd, Tensor& reserve) {
+  bridge::native_batch_norm_out(input, weight, bias, mean, var, true, momentum, eps, out, save_mean,
+                                save_invstd);
+  reserve.resize_({0});
+  return {out, save_mean, save_invstd, reserve};
 }
 
 std::tuple<Tensor, Tensor> batch_norm_update_stats(const Tensor& input,
@@ -144,8 +183,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> slogdet(const Tensor& a) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", sdp_choice);
   m.impl("_scaled_dot_product_fused_attention_overrideable", attention);
+  m.impl("_scaled_dot_product_cudnn_attention", cudnn_attention);
+  m.impl("_scaled_dot_product_cudnn_attention_backward", cudnn_attention_backward);
   m.impl("native_batch_norm", native_batch_norm);
   m.impl("native_batch_norm.out", native_batch_norm_out);
+  m.impl("_native_batch_norm_legit.out", batch_norm_legit_out);
+  m.impl("_batch_norm_with_update.out", batch_norm_with_update_out);
   m.impl("batch_norm_update_stats", batch_norm_update_stats);
   m.impl("batch_norm_gather_stats", batch_norm_gather_stats);
   m.impl("batch_norm_gather_stats_with_counts", batch_norm_gather_stats_with_counts);

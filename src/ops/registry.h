@@ -31,6 +31,9 @@ enum class LayoutRule : uint8_t {
   kElementwise,   // TensorIterator: the common permutation of the inputs
   kLikeSelf,      // the first tensor's strides when dense, else row-major (clone, *_like)
   kChannelsLast,  // channels_last when the first tensor (or the second, a weight) is
+  kColumnMajor,   // results of the highest rank are column-major matrices, as LAPACK leaves them
+  kLikeEach,      // result i as kLikeSelf says of tensor i + 1: gradients, after the one given
+  kFft,           // other dims by decreasing stride of the input, then the transformed ones
 };
 
 struct OpDef {
@@ -43,6 +46,10 @@ struct OpDef {
 
   enum class Form : uint8_t { kFunctional, kOut } form = Form::kFunctional;
   LayoutRule layout = LayoutRule::kContiguous;
+  std::vector<LayoutRule> layouts;  // of the first results, where they differ
+  LayoutRule rule(size_t result) const {
+    return result < layouts.size() ? layouts[result] : layout;
+  }
   struct Fold {
     std::string arg;
     double value;
@@ -64,6 +71,11 @@ class OpBuilder {
   // The window is flushed before and after.
   OpBuilder& boundary() { return d_.boundary = true, *this; }
   OpBuilder& layout(LayoutRule r) { return d_.layout = r, *this; }
+  OpBuilder& column_major() { return layout(LayoutRule::kColumnMajor); }
+  // Of the first results; kColumnMajor here whatever the ranks of the others.
+  OpBuilder& first_layouts(std::vector<LayoutRule> rules) {
+    return d_.layouts = std::move(rules), *this;
+  }
   OpBuilder& elementwise() { return layout(LayoutRule::kElementwise); }
   // TensorIterator sees the Scalar as a second operand, of no dims.
   OpBuilder& number_is_operand() { return d_.number_is_operand = true, *this; }

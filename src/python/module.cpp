@@ -208,7 +208,8 @@ py::list ops_list() {
     d["family"] = op.overloads;
     // "aten/special.cpp": the names alone are not unique.
     d["file"] = def->file.substr(def->file.rfind('/', def->file.rfind('/') - 1) + 1);
-    static const char* kLayouts[] = {"row-major", "elementwise", "like self", "channels last"};
+    static const char* kLayouts[] = {"row-major",    "elementwise", "like self", "channels last",
+                                     "column-major", "like each",   "fft"};
     d["layout"] = kLayouts[static_cast<int>(def->layout)];
     d["random"] = def->random;
     rows.append(d);

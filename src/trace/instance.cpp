@@ -141,13 +141,28 @@ std::vector<hlo::Value> Instance::lower(Builder& b, ops::Host& host,
     }
   }
   std::vector<hlo::Value> results = def->lower(x, args);
-  if (!call.layout.empty()) {
-    for (hlo::Value& r : results) {
-      if (r.valid() && r.rank() == static_cast<int64_t>(call.layout.size()))
-        r = b.transpose(r, call.layout);
-    }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (const Dims o = order(i, results); !o.empty()) results[i] = b.transpose(results[i], o);
   }
   return results;
+}
+
+Dims Instance::order(size_t i, const std::vector<hlo::Value>& results) const {
+  if (!results[i].valid()) return {};
+  const auto rank = static_cast<size_t>(results[i].rank());
+  if (call.layouts.empty()) {
+    if (def->rule(i) != ops::LayoutRule::kColumnMajor || rank < 2) return {};
+    for (const hlo::Value& r : results) {
+      if (i >= def->layouts.size() && r.valid() && r.rank() > results[i].rank()) return {};
+    }
+    Dims o(rank);
+    for (size_t d = 0; d < rank; ++d) o[d] = static_cast<int64_t>(d);
+    std::swap(o[rank - 2], o[rank - 1]);
+    return o;
+  }
+  if (call.layouts.size() > 1 && i >= call.layouts.size()) return {};
+  const Dims& o = call.layouts[call.layouts.size() > 1 ? i : 0];
+  return o.size() == rank ? o : Dims();
 }
 
 std::string Instance::signature() const {
@@ -172,19 +187,20 @@ const Instance& InstanceTable::get(std::string_view key) {
   std::vector<hlo::Value> inputs;
   for (const Type* t : inst.call.tensors) inputs.push_back(b.parameter(*t));
   InferHost host(inst);
-  for (const hlo::Value& r : inst.lower(b, host, inputs, on_cpu_plugin_)) {
+  const std::vector<hlo::Value> results = inst.lower(b, host, inputs, on_cpu_plugin_);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const hlo::Value& r = results[i];
     OutputSpec out;
     if (r.valid()) {
       out.base = intern(r.type());
       out.logical = out.base;
-      const Dims& order = inst.call.layout;
-      if (!order.empty() && r.rank() == static_cast<int64_t>(order.size())) {
+      if (const Dims order = inst.order(i, results); !order.empty()) {
         Type logical{r.dtype(), Dims(order.size())};
         out.strides.resize(order.size());
         int64_t stride = 1;
-        for (size_t i = order.size(); i-- > 0;) {
-          const auto d = static_cast<size_t>(order[i]);
-          logical.dims[d] = r.dim(static_cast<int64_t>(i));
+        for (size_t k = order.size(); k-- > 0;) {
+          const auto d = static_cast<size_t>(order[k]);
+          logical.dims[d] = r.dim(static_cast<int64_t>(k));
           out.strides[d] = stride;
           stride *= logical.dims[d];  // 0 after a size of 0, as TensorIterator
         }

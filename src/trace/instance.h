@@ -46,6 +46,11 @@ struct Instance {
                                 std::span<const hlo::Value> inputs, bool on_cpu_plugin) const;
   // "aten::add(float32[2, 3], float32[3])", for messages.
   std::string signature() const;
+
+ private:
+  friend class InstanceTable;
+  // How result i lies in memory (CallKey::layout); empty: row-major.
+  Dims order(size_t i, const std::vector<hlo::Value>& results) const;
 };
 
 class InstanceTable {

@@ -97,7 +97,10 @@ Call decode(std::string_view key, const ops::Registry& registry) {
   const ops::OpDef& def = registry.all()[static_cast<size_t>(call.op_id)];
   for (size_t i = 0; i < def.args.size(); ++i) call.args.push_back(read_arg(r, call));
   if (def.form == ops::OpDef::Form::kOut) call.out_type = r.get<const Type*>();
-  for (uint8_t n = r.get<uint8_t>(); n > 0; --n) call.layout.push_back(r.get<uint8_t>());
+  for (uint8_t n = r.get<uint8_t>(); n > 0; --n) {
+    Dims& order = call.layouts.emplace_back();
+    for (uint8_t k = r.get<uint8_t>(); k > 0; --k) order.push_back(r.get<uint8_t>());
+  }
   return call;
 }
 

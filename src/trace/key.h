@@ -76,11 +76,18 @@ class CallKey {
   }
   // Type of an out= destination (OpDef::Form::kOut).
   void out_type(const Type* t) { put(t); }
-  // How the outputs lie in memory: logical dims in order of decreasing stride; empty: row-major.
+  // How all results lie in memory: logical dims in order of decreasing stride; empty: row-major.
   void layout(const int64_t* order, size_t n) {
-    put(static_cast<uint8_t>(n));
-    for (size_t i = 0; i < n; ++i) put(static_cast<uint8_t>(order[i]));
+    put(uint8_t{1});
+    order_of(order, n);
   }
+  // The same for each result, where they differ.
+  void layouts(const std::vector<Dims>& orders) {
+    put(static_cast<uint8_t>(orders.size()));
+    for (const Dims& o : orders) order_of(o.data(), o.size());
+  }
+  // As the op's LayoutRule says without looking at inputs.
+  void layout_by_rule() { put(uint8_t{0}); }
 
   std::string_view view() const { return {data_, size_}; }
 
@@ -89,6 +96,10 @@ class CallKey {
   void head(const T&) {
     put(Tag::kAttr);
     put(static_cast<uint8_t>(ops::Attr(T()).index()));
+  }
+  void order_of(const int64_t* order, size_t n) {
+    put(static_cast<uint8_t>(n));
+    for (size_t i = 0; i < n; ++i) put(static_cast<uint8_t>(order[i]));
   }
   void number(const ops::Number& n) { put(n.kind), put(n.i), put(n.d), put(n.imag); }
   template <class T>
@@ -133,7 +144,7 @@ struct Call {
   Modes modes;
   std::vector<ArgSpec> args;
   const Type* out_type = nullptr;
-  Dims layout;
+  std::vector<Dims> layouts;  // one for all results, or one each; none: by the op's rule
   std::vector<const Type*> tensors;
   int32_t scalar_count = 0;
 };

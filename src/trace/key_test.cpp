@@ -80,7 +80,7 @@ TEST(every_kind_of_argument_comes_back) {
   EXPECT_TRUE(std::get<Number>(c.args[16].attr) == z);
   EXPECT_TRUE(std::get<std::vector<Number>>(c.args[17].attr) == (std::vector<Number>{flag, two}));
   EXPECT_TRUE(c.args[18].tag == Tag::kNone);
-  EXPECT_TRUE(c.layout == (Dims{0, 2, 1}));
+  EXPECT_TRUE(c.layouts == (std::vector<Dims>{{0, 2, 1}}));
   EXPECT_EQ(c.tensors.size(), 4u);
   EXPECT_EQ(c.scalar_count, 4);
 }

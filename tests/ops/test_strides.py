@@ -69,3 +69,34 @@ def test_attention_is_laid_out_like_its_query(shape, mode):
     torch.testing.assert_close(got.cpu(), want)
     torch._dynamo.reset()
     torch.compile(lambda q: f(q, q, q).transpose(1, 2).reshape(2, 5, 16))(q.to("tpu"))
+
+
+def flat_and(x, y):
+    # The fake tensor of this result is row-major, the real one is not.
+    return torch.logical_and(x, y).reshape(-1)
+
+
+def last_channels(x, weight):
+    # The device's fake convolution is row-major, the real one keeps channels_last.
+    y = torch.nn.functional.conv2d(x, weight)
+    return y.reshape(y.shape[0], -1) * 2
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_graphs_have_the_strides_they_were_made_for(dynamic):
+    torch._dynamo.reset()
+    x = torch.randint(0, 2, (10, 1, 5)).bool()
+    y = torch.randint(0, 2, (5, 10)).bool().mT
+    compiled = torch.compile(flat_and, dynamic=dynamic)
+    for _ in range(2):
+        got = compiled(x.to("tpu"), y.to("tpu"))
+        assert torch.equal(got.cpu(), flat_and(x, y))
+    image = torch.randn(2, 3, 6, 6).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(4, 3, 3, 3)
+    compiled = torch.compile(last_channels, dynamic=dynamic)
+    for _ in range(2):
+        a, w = image.to("tpu").requires_grad_(), weight.to("tpu").requires_grad_()
+        got = compiled(a, w)
+        got.sum().backward()
+        torch.testing.assert_close(got.cpu(), last_channels(image, weight), rtol=1e-4, atol=1e-4)
+        assert a.grad.shape == a.shape
