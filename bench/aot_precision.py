@@ -33,6 +33,11 @@ def empty(*sizes: int, grad: bool = False) -> torch.Tensor:
     return torch.empty(sizes, device="meta", requires_grad=grad)
 
 
+def empties(size: tuple[int, ...], count: int, grad: bool = False) -> tuple[torch.Tensor, ...]:
+    # One tensor given twice would be one argument of the program.
+    return tuple(empty(*size, grad=grad) for _ in range(count))
+
+
 @dataclass
 class Case:
     """A PyTorch function and its arguments; the JAX function of the same arguments' shapes."""
@@ -52,17 +57,17 @@ N, HEADS, IMAGE = 2048, (4, 8, 1024, 128), (16, 256, 32, 32)
 SQUARE = ((N, N), (N, N))
 CONV = (IMAGE, (256, 256, 3, 3))
 CASES = {
-    "matmul 4096": Case(torch.mm, (empty(4096, 4096),) * 2, "matmul", ((4096, 4096),) * 2),
+    "matmul 4096": Case(torch.mm, empties((4096, 4096), 2), "matmul", ((4096, 4096),) * 2),
     "nn.Linear": Case(linear(N, N), (empty(N, N),), "linear", SQUARE),
     "nn.Linear, backward": Case(
         lambda m, x: m(x).square().sum(), (linear(N, N), empty(N, N, grad=True)), "linear", SQUARE,
         train=True,
     ),
     "einsum": Case(
-        lambda a, b: torch.einsum("ij,kj->ki", a, b), (empty(N, N),) * 2, "einsum", SQUARE
+        lambda a, b: torch.einsum("ij,kj->ki", a, b), empties((N, N), 2), "einsum", SQUARE
     ),
     "einsum, backward": Case(
-        lambda a, b: torch.einsum("ij,kj->ki", a, b).square().sum(), (empty(N, N, grad=True),) * 2,
+        lambda a, b: torch.einsum("ij,kj->ki", a, b).square().sum(), empties((N, N), 2, grad=True),
         "einsum", SQUARE, train=True,
     ),
     "conv": Case(F.conv2d, (empty(*CONV[0]), empty(*CONV[1])), "conv", CONV),
@@ -70,10 +75,10 @@ CASES = {
         lambda x, w: F.conv2d(x, w).square().sum(),
         (empty(*CONV[0], grad=True), empty(*CONV[1], grad=True)), "conv", CONV, train=True,
     ),
-    "SDPA": Case(F.scaled_dot_product_attention, (empty(*HEADS),) * 3, "sdpa", (HEADS,) * 3),
+    "SDPA": Case(F.scaled_dot_product_attention, empties(HEADS, 3), "sdpa", (HEADS,) * 3),
     "SDPA, backward": Case(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum(),
-        tuple(empty(*HEADS, grad=True) for _ in range(3)), "sdpa", (HEADS,) * 3, train=True,
+        empties(HEADS, 3, grad=True), "sdpa", (HEADS,) * 3, train=True,
     ),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 # Below these shares of a program nothing is said.
 _CYCLES, _FLOPS, _MEMORY = 0.03, 0.05, 0.02
+_ELEMENTS = 1 << 12  # of an array whose type is worth a word
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -107,10 +109,12 @@ def _wide_types(r: Report) -> list[str]:
     names: dict[str, set[str]] = defaultdict(set)
     for line in r.stablehlo.splitlines():
         # Arithmetic on arrays: no constants, no conversions, which lead away from the type too.
-        found = re.search(r'"stablehlo\.(\w+)".*-> tensor<(?:\d+x)+(f64|i64|ui64)>', line)
-        if found and found[1] not in ("constant", "convert", "iota", "broadcast_in_dim", "reshape"):
+        found = re.search(r'"stablehlo\.(\w+)".*-> tensor<((?:\d+x)+)(f64|i64|ui64)>', line)
+        if found is None or math.prod(map(int, found[2].split("x")[:-1])) < _ELEMENTS:
+            continue
+        if found[1] not in ("constant", "convert", "iota", "broadcast_in_dim", "reshape"):
             place = re.search(r'loc\("([^"]*)"\)', line)
-            names[found[2]].add(anywhere(place[1]) if place else "")
+            names[found[3]].add(anywhere(place[1]) if place else "")
     if names["f64"]:
         out.append(
             f"float64 arithmetic is emulated, many times slower than float32: {_some(names['f64'])}"
