@@ -53,11 +53,11 @@ def linear(inner: int, outer: int) -> nn.Module:
     return nn.Linear(inner, outer, bias=False, device="meta")
 
 
-N, HEADS, IMAGE = 2048, (4, 8, 1024, 128), (16, 256, 32, 32)
+N, HEADS, IMAGE = 4096, (4, 8, 1024, 128), (16, 256, 32, 32)
 SQUARE = ((N, N), (N, N))
 CONV = (IMAGE, (256, 256, 3, 3))
 CASES = {
-    "matmul 4096": Case(torch.mm, empties((4096, 4096), 2), "matmul", ((4096, 4096),) * 2),
+    "matmul": Case(torch.mm, empties((N, N), 2), "matmul", SQUARE),
     "nn.Linear": Case(linear(N, N), (empty(N, N),), "linear", SQUARE),
     "nn.Linear, backward": Case(
         lambda m, x: m(x).square().sum(), (linear(N, N), empty(N, N, grad=True)), "linear", SQUARE,

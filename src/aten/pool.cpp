@@ -268,6 +268,26 @@ Value max_pool_grad(Ctx& x, Value grad, Value indices, const Window& w, const Di
 
 namespace {
 
+// The same from the input, one instruction of TPUs; nothing for dilated windows. Of equal elements
+// the first takes the gradient, as in the indices of the forward pass.
+Opt<Value> max_pool_grad_of_input(Ctx& x, Value grad, Value v, const Window& w, const Dims& in) {
+  int64_t summed = 1;  // gradients that may meet in an element
+  for (size_t j = 0; j < in.size(); ++j) {
+    if (w.dilation[j] != 1) return std::nullopt;
+    summed *= (w.kernel[j] + w.stride[j] - 1) / w.stride[j];
+  }
+  hlo::ReduceWindow r = reduce_window(w, in);
+  r.window_dilation.clear();
+  const DType t = summed <= 4 ? v.dtype() : hlo::compute_type(v.dtype());
+  const Value reached = cut(x, v, r);
+  const Value sums = x.b.select_and_scatter(x.convert(reached, t), x.convert(grad, t),
+                                            x.constant(t, 0), r, Cmp::kGe, Op::kAdd);
+  const Dims none(at(v.rank()), 0);
+  Dims rest = none;
+  for (int64_t j = 0; j < v.rank(); ++j) rest[at(j)] = v.dim(j) - reached.dim(j);
+  return x.b.pad(sums, x.constant(t, 0), none, rest, none);
+}
+
 Value max_pool_backward(Ctx& x, Value grad_output, Value self, const Dims& kernel,
                         const Dims& stride, const Dims& padding, const Dims& dilation,
                         bool ceil_mode, Value indices, int64_t spatial) {
@@ -283,6 +303,12 @@ Value max_pool_backward(Ctx& x, Value grad_output, Value self, const Dims& kerne
   check_like_output(x, indices, given);
   check_indices(x, indices);
   if (self.numel() == 0) return x.zeros(self.type());
+  if (!x.on_cpu_plugin() && hlo::is_float(self.dtype())) {
+    const Value given_grad = x.b.reshape(grad_output, out);
+    if (const auto r = max_pool_grad_of_input(x, given_grad, p.v, w, p.in)) {
+      return x.b.reshape(x.convert(*r, self.dtype()), self.dims());
+    }
+  }
   const Value grad = x.to_compute(x.b.reshape(grad_output, out)), where = x.b.reshape(indices, out);
   const Value r = w.taps() <= kUnrolledTaps ? max_pool_grad(x, grad, where, w, p.in)
                                             : scatter_planes(x, grad, where, p.in);

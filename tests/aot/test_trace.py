@@ -394,6 +394,14 @@ def test_bfloat16_lies_between_two_products():
     assert results(trace(F.linear, half, half, half[0]).text, "dot_general") == ["f32"]
 
 
+@pytest.mark.parametrize("options", [(3, 2, 1), (2, 2), (3, 3)], ids=["overlap", "even", "cut"])
+def test_the_gradient_of_a_max_pool_is_one_instruction(options):
+    text = trace(lambda x: F.max_pool2d(x, *options), grad(IMAGE), mode="forward").text
+    assert "reduce_window" in text and "select_and_scatter" not in text
+    text = trace(lambda x: F.max_pool2d(x, *options).sum(), grad(IMAGE), mode="train").text
+    assert text.count("stablehlo.select_and_scatter") == 1
+
+
 def test_batch_norm_reads_two_numbers_a_channel():
     # They go into every convolution that reads it.
     program = trace(nn.BatchNorm2d(4).eval(), IMAGE)
