@@ -47,9 +47,20 @@ struct BatchStats {
   Opt<Value> new_mean, new_var;
 };
 
-BatchStats batch_stats(Context& x, Value v, const Channels& c, const Opt<Value>& running_mean,
-                       const Opt<Value>& running_var, const Scalar& momentum) {
-  const auto [mean, squares] = moments(x, v, c.others);
+// Mean and sum of squared differences of `input`, which is v in its compute type. A half input on a
+// TPU is read once, inside of the convolution that makes it: n * (E[v^2] - E[v]^2) in float32 loses
+// 2^-24 of the squared mean, where the input's own rounding has lost 2^-22 or more of it.
+std::array<Value, 2> channel_moments(Context& x, Value input, Value v, const Channels& c) {
+  if (x.on_cpu_plugin() || v.dtype() == input.dtype()) return moments(x, v, c.others);
+  const Value mean = mean_over(x, v, c.others), sum = sum_over(x, x.b.mul(v, v), c.others, true);
+  const Value squares = x.b.sub(sum, x.b.mul(x.like(mean, c.count), x.b.mul(mean, mean)));
+  return {mean, x.b.maximum(squares, x.like(squares, 0))};
+}
+
+BatchStats batch_stats(Context& x, Value input, Value v, const Channels& c,
+                       const Opt<Value>& running_mean, const Opt<Value>& running_var,
+                       const Scalar& momentum) {
+  const auto [mean, squares] = channel_moments(x, input, v, c);
   BatchStats s{x.b.reshape(mean, {v.dim(1)}), x.b.reshape(squares, {v.dim(1)}), {}, {}};
   s.new_mean = moved(x, running_mean, s.mean, momentum);
   s.new_var = moved(x, running_var, x.b.div(s.squares, x.like(s.squares, c.count - 1)), momentum);
@@ -76,7 +87,7 @@ BatchNorm batch_norm(Context& x, Value input, const Opt<Value>& weight, const Op
   const Value v = x.to_compute(input);
   BatchNorm r{{}, {}, {}, running_mean, running_var};
   if (training) {
-    const BatchStats s = batch_stats(x, v, c, running_mean, running_var, momentum);
+    const BatchStats s = batch_stats(x, input, v, c, running_mean, running_var, momentum);
     r.save_mean = s.mean;
     r.save_invstd = inverse_root(x, x.b.div(s.squares, x.like(s.squares, c.count)), eps);
     r.new_mean = s.new_mean;
@@ -126,7 +137,8 @@ std::array<Value, 3> batch_norm_backward(Context& x, Value grad_out, Value input
 std::array<Value, 4> update_stats(Context& x, Value input, const Opt<Value>& running_mean,
                                   const Opt<Value>& running_var, const Scalar& momentum) {
   const Channels c = channels_of(x, input);
-  const BatchStats s = batch_stats(x, x.to_compute(input), c, running_mean, running_var, momentum);
+  const BatchStats s =
+      batch_stats(x, input, x.to_compute(input), c, running_mean, running_var, momentum);
   return {s.mean, x.b.div(s.squares, x.like(s.squares, c.count)), s.new_mean.value_or(Value{}),
           s.new_var.value_or(Value{})};
 }

@@ -408,6 +408,13 @@ def test_batch_norm_reads_two_numbers_a_channel():
     assert len(re.findall(r"broadcast_in_dim.*-> tensor<2x4x8x8xf32>", program.text)) == 2
 
 
+@pytest.mark.parametrize(("dtype", "passes"), [(torch.bfloat16, 1), (torch.float32, 2)])
+def test_statistics_of_halves_need_no_second_pass(dtype, passes):
+    text = trace(nn.BatchNorm2d(4, dtype=dtype), IMAGE.to(dtype)).text
+    centred = re.findall(r'"stablehlo\.subtract".*-> tensor<2x4x8x8xf32>', text)
+    assert len(centred) == passes - 1
+
+
 @pytest.mark.parametrize("weight", [None, meta(10)])
 def test_cross_entropy_gathers_no_logits(weight):
     # A gather would need log-probabilities in memory, which the sums do not.
