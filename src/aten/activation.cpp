@@ -191,8 +191,9 @@ Value elu_backward(Ctx& x, Value grad, const Scalar& alpha, const Scalar& out_sc
 }
 
 // True where |v| <= lambd.
-Value in_shrink(Ctx& x, Value v, const Number& lambd) {
-  return x.b.logical_and(ge(x, v, -lambd.d), le(x, v, lambd.d));
+Value in_shrink(Ctx& x, Value v, const Scalar& lambd) {
+  const Value most = x.scalar_like(lambd, v);
+  return x.b.logical_and(x.b.compare(Cmp::kGe, v, x.b.neg(most)), x.b.compare(Cmp::kLe, v, most));
 }
 
 void register_slopes(Registry& r) {
@@ -213,9 +214,11 @@ void register_slopes(Registry& r) {
       .fold("threshold", 0)
       .elementwise();
   r.op("aten::hardtanh", hardtanh).elementwise();
-  r.op("aten::hardtanh_backward", [](Ctx& x, Value grad, Value self, Number low, Number high) {
+  r.op("aten::hardtanh_backward", [](Ctx& x, Value grad, Value self, Scalar low, Scalar high) {
      return backward(x, grad, self, kFloats, "hardtanh_backward_cpu", [&](Value g, Value v) {
-       return x.b.select(x.b.logical_or(le(x, v, low.d), ge(x, v, high.d)), zero_like(x, g), g);
+       const Value outside = x.b.logical_or(x.b.compare(Cmp::kLe, v, x.scalar_like(low, v)),
+                                            x.b.compare(Cmp::kGe, v, x.scalar_like(high, v)));
+       return x.b.select(outside, zero_like(x, g), g);
      });
    }).elementwise();
   r.op("aten::leaky_relu", [](Ctx& x, Value self, Scalar slope) {
@@ -259,13 +262,13 @@ void register_slopes(Registry& r) {
        return x.b.select(gt(x, v, lambd.d), plus(x, v, -lambd.d), low);
      });
    }).elementwise();
-  r.op("aten::hardshrink", [](Ctx& x, Value self, Number lambd) {
+  r.op("aten::hardshrink", [](Ctx& x, Value self, Scalar lambd) {
      check_dtype(x, self.dtype(), kFloats, "hardshrink_cpu");
      return in_compute(
          x, self, [&](Value v) { return x.b.select(in_shrink(x, v, lambd), zero_like(x, v), v); });
    }).elementwise();
   for (const char* name : {"aten::softshrink_backward", "aten::hardshrink_backward"}) {
-    r.op(name, [](Ctx& x, Value grad, Value self, Number lambd) {
+    r.op(name, [](Ctx& x, Value grad, Value self, Scalar lambd) {
        return backward(x, grad, self, kFloats, "shrink_backward_cpu", [&](Value g, Value v) {
          return x.b.select(in_shrink(x, v, lambd), zero_like(x, g), g);
        });

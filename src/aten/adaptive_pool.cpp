@@ -61,7 +61,8 @@ Dims adaptive_size(Ctx& x, const Dims& size, int64_t spatial, std::string_view o
   x.check(static_cast<int64_t>(size.size()) == spatial, op, ": output_size must be ", spatial,
           "; internal error: output_size.size() must be ", spatial);
   for (const int64_t s : size)
-    x.check(s >= 0, op, ": elements of output_size must not be negative, got ", size);
+    x.check(s >= 0, op, ": Trying to create tensor with negative dimension ", s,
+            "; elements of output_size must not be negative, got ", size);
   return size;
 }
 

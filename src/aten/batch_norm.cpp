@@ -64,7 +64,7 @@ struct BatchNorm {
 
 BatchNorm batch_norm(Context& x, Value input, const Opt<Value>& weight, const Opt<Value>& bias,
                      const Opt<Value>& running_mean, const Opt<Value>& running_var, bool training,
-                     const Scalar& momentum, double eps) {
+                     const Scalar& momentum, const Scalar& eps) {
   const Channels c = channels_of(x, input);
   const int64_t channels = input.dim(1);
   check_channels(x, "weight", weight, channels);
@@ -99,8 +99,8 @@ BatchNorm batch_norm(Context& x, Value input, const Opt<Value>& weight, const Op
 std::array<Value, 3> batch_norm_backward(Context& x, Value grad_out, Value input,
                                          const Opt<Value>& weight, const Opt<Value>& running_mean,
                                          const Opt<Value>& running_var, const Opt<Value>& save_mean,
-                                         const Opt<Value>& save_invstd, bool train, double eps,
-                                         const std::vector<bool>& mask) {
+                                         const Opt<Value>& save_invstd, bool train,
+                                         const Scalar& eps, const std::vector<bool>& mask) {
   const Channels c = channels_of(x, input);
   const Value v = x.to_compute(input), g = x.to_compute(grad_out);
   x.check(train ? save_mean && save_invstd : running_mean && running_var,
@@ -141,7 +141,7 @@ void register_plain(Registry& r) {
   r.op("tpu::native_batch_norm_with_stats",
        [](Context& x, Value input, const Opt<Value>& weight, const Opt<Value>& bias,
           const Opt<Value>& running_mean, const Opt<Value>& running_var, bool training,
-          const Scalar& momentum, double eps) {
+          const Scalar& momentum, const Scalar& eps) {
          const BatchNorm n =
              batch_norm(x, input, weight, bias, running_mean, running_var, training, momentum, eps);
          return std::array{n.out, n.save_mean, n.save_invstd, n.running(n.new_mean),
@@ -155,7 +155,7 @@ void register_plain(Registry& r) {
   r.op("aten::_native_batch_norm_legit",
        [](Context& x, Value input, const Opt<Value>& weight, const Opt<Value>& bias,
           Value running_mean, Value running_var, bool training, const Scalar& momentum,
-          double eps) {
+          const Scalar& eps) {
          const BatchNorm n =
              batch_norm(x, input, weight, bias, running_mean, running_var, training, momentum, eps);
          return std::array{*n.new_mean, *n.new_var, n.out, n.save_mean, n.save_invstd};
@@ -164,7 +164,7 @@ void register_plain(Registry& r) {
       .layout(LayoutRule::kChannelsLast);
   r.op("aten::_batch_norm_with_update",
        [](Context& x, Value input, const Opt<Value>& weight, const Opt<Value>& bias,
-          Value running_mean, Value running_var, const Scalar& momentum, double eps) {
+          Value running_mean, Value running_var, const Scalar& momentum, const Scalar& eps) {
          const BatchNorm n =
              batch_norm(x, input, weight, bias, running_mean, running_var, true, momentum, eps);
          return std::array{*n.new_mean, *n.new_var,    n.out,
@@ -175,7 +175,7 @@ void register_plain(Registry& r) {
 
   r.op("aten::_native_batch_norm_legit.no_stats",
        [](Context& x, Value input, const Opt<Value>& weight, const Opt<Value>& bias, bool training,
-          const Scalar& momentum, double eps) {
+          const Scalar& momentum, const Scalar& eps) {
          const BatchNorm n = batch_norm(x, input, weight, bias, std::nullopt, std::nullopt,
                                         training, momentum, eps);
          return std::array{n.out, n.save_mean, n.save_invstd};
@@ -185,7 +185,7 @@ void register_plain(Registry& r) {
   r.op("aten::_native_batch_norm_legit_functional",
        [](Context& x, Value input, const Opt<Value>& weight, const Opt<Value>& bias,
           Value running_mean, Value running_var, bool training, const Scalar& momentum,
-          double eps) {
+          const Scalar& eps) {
          const BatchNorm n =
              batch_norm(x, input, weight, bias, running_mean, running_var, training, momentum, eps);
          return std::array{n.out, n.save_mean, n.save_invstd, *n.new_mean, *n.new_var};
@@ -194,7 +194,7 @@ void register_plain(Registry& r) {
       .layout(LayoutRule::kChannelsLast);
   r.op("aten::_batch_norm_with_update_functional",
        [](Context& x, Value input, const Opt<Value>& weight, const Opt<Value>& bias,
-          Value running_mean, Value running_var, const Scalar& momentum, double eps) {
+          Value running_mean, Value running_var, const Scalar& momentum, const Scalar& eps) {
          const BatchNorm n =
              batch_norm(x, input, weight, bias, running_mean, running_var, true, momentum, eps);
          return std::array{n.out,       n.save_mean, n.save_invstd, x.zeros({DType::kU8, {0}}),
@@ -207,7 +207,7 @@ void register_plain(Registry& r) {
   r.op("aten::batch_norm_backward", [](Context& x, Value grad_out, Value input, Value weight,
                                        const Opt<Value>& running_mean,
                                        const Opt<Value>& running_var, const Opt<Value>& save_mean,
-                                       const Opt<Value>& save_var, bool update, double eps,
+                                       const Opt<Value>& save_var, bool update, const Scalar& eps,
                                        const std::vector<bool>& mask, Value) {
      return batch_norm_backward(x, grad_out, input, weight, running_mean, running_var, save_mean,
                                 save_var, update, eps, mask);
@@ -219,14 +219,14 @@ void register_plain(Registry& r) {
 // Of [device, C] statistics of `counts` elements each: those of all elements.
 std::array<Value, 4> gather_stats(Context& x, Value input, Value mean, Value invstd,
                                   const Opt<Value>& running_mean, const Opt<Value>& running_var,
-                                  const Scalar& momentum, double eps, Value counts) {
+                                  const Scalar& momentum, const Scalar& eps, Value counts) {
   hlo::Builder& b = x.b;
   const DType t = hlo::compute_type(input.dtype());
   const Value m = x.convert(mean, t), r = x.convert(invstd, t);
   const Value n = x.broadcast(b.reshape(x.convert(counts, t), {counts.numel(), 1}), m.dims());
   const Value total = sum_over(x, n, {0}, true);
   const Value all_mean = b.div(sum_over(x, b.mul(m, n), {0}, true), total);
-  const Value var = b.sub(b.div(x.like(r, 1), b.mul(r, r)), x.like(r, eps));
+  const Value var = b.sub(b.div(x.like(r, 1), b.mul(r, r)), x.scalar_like(eps, r));
   const Value offset = x.binary(Op::kSubtract, m, all_mean);
   const Value squares = sum_over(x, b.mul(n, b.add(var, b.mul(offset, offset))), {0}, true);
   const Dims channels = {mean.dim(1)};
@@ -239,7 +239,7 @@ std::array<Value, 4> gather_stats(Context& x, Value input, Value mean, Value inv
 }
 
 void register_synchronized(Registry& r) {
-  r.op("aten::batch_norm_stats", [](Context& x, Value input, double eps) {
+  r.op("aten::batch_norm_stats", [](Context& x, Value input, Scalar eps) {
     const Channels c = channels_of(x, input);
     const auto [mean, squares] = moments(x, input, c.others);
     const Value var = x.b.div(squares, x.like(squares, c.count));
@@ -254,7 +254,7 @@ void register_synchronized(Registry& r) {
   r.op("tpu::batch_norm_gather_stats_with_stats", [](Context& x, Value input, Value mean,
                                                      Value invstd, const Opt<Value>& running_mean,
                                                      const Opt<Value>& running_var,
-                                                     const Scalar& momentum, double eps,
+                                                     const Scalar& momentum, const Scalar& eps,
                                                      int64_t count) {
      const Value counts = x.b.splat({DType::kF32, {mean.dim(0)}}, count);
      return gather_stats(x, input, mean, invstd, running_mean, running_var, momentum, eps, counts);

@@ -184,6 +184,10 @@ TEST(one_operand) {
   expect_all("sgn neg _conj_physical conj_physical.out conj_physical_", "complex128[4]",
              "complex128[4]");
   expect_all("signbit isnan isinf isposinf isneginf logical_not", "float32[4]", "bool[4]");
+  expect_all("_assert_async", "float32[1]", "");
+  expect_all("_assert_async.msg", "bool[] text", "");
+  expect_all("_functional_assert_async.msg", "bool[] text float32[]", "float32[]");
+  expect_all("_make_dep_token", "-", "float32[]");
   expect_all("frexp.Tensor", "bfloat16[4]", "bfloat16[4] int32[4]");
   expect_all("round.decimals", "float32[4] 2", "float32[4]");
   expect_all("nan_to_num", "float32[4] 1.0 - -", "float32[4]");

@@ -162,8 +162,10 @@ Value ormqr(Context& x, Value self, Value tau, Value other, bool left, bool tran
           "] must be greater than or equal to tau.shape[-1]");
   x.check((left ? rows(other) : columns(other)) == m, name, ": other.shape[", left ? "-2" : "-1",
           "] must be equal to input.shape[-2]");
-  x.check(k <= columns(self), name,
-          ": tau.shape[-1] must be less than or equal to input.shape[-1]");
+  const int64_t across = left ? rows(other) : columns(other);
+  x.check(k == std::min(across, columns(self)), name,
+          ": tau.shape[-1] must be equal to min(other.shape[", left ? "-2" : "-1",
+          "], input.shape[-1])");
   x.check(self.rank() - tau.rank() == 1 && self.rank() == other.rank(), name,
           ": Expected tau to have one dimension less than input, and other as many, but got ",
           tau.rank(), ", ", self.rank(), " and ", other.rank());

@@ -46,7 +46,8 @@ Trailing split_axes(const Context& x, Value input, const Dims& shape, const Opt<
 }
 
 std::array<Value, 3> layer_norm(Context& x, Value input, const Dims& shape,
-                                const Opt<Value>& weight, const Opt<Value>& bias, double eps) {
+                                const Opt<Value>& weight, const Opt<Value>& bias,
+                                const Scalar& eps) {
   const Dims axes = split_axes(x, input, shape, weight, bias).trailing;
   check_real(x, input.dtype(), "LayerNormKernelImpl");
   const Value v = x.to_compute(input);
@@ -78,13 +79,15 @@ std::array<Value, 3> layer_norm_backward(Context& x, Value grad_out, Value input
 }
 
 std::array<Value, 2> rms_norm(Context& x, Value input, const Dims& shape, const Opt<Value>& weight,
-                              Opt<double> eps) {
+                              const Opt<Scalar>& eps) {
   const Dims axes = split_axes(x, input, shape, weight, std::nullopt).trailing;
   check_real(x, input.dtype(), "rms_norm");
   const Value v = x.to_compute(input);
   const double smallest = v.dtype() == DType::kF64 ? std::numeric_limits<double>::epsilon()
                                                    : std::numeric_limits<float>::epsilon();
-  const Value rstd = inverse_root(x, mean_over(x, x.b.mul(v, v), axes), eps.value_or(smallest));
+  const Value mean = mean_over(x, x.b.mul(v, v), axes);
+  const Value rstd = eps ? inverse_root(x, mean, *eps)
+                         : x.b.unary(Op::kRsqrt, x.b.add(mean, x.like(mean, smallest)));
   const Value normal = x.binary(Op::kMultiply, v, rstd);
   return {x.convert(affine(x, normal, weight, std::nullopt, shape), input.dtype()), rstd};
 }
@@ -152,7 +155,7 @@ Groups split_groups(const Context& x, Value input, int64_t group, const Opt<Valu
 
 std::array<Value, 3> group_norm(Context& x, Value input, const Opt<Value>& weight,
                                 const Opt<Value>& bias, int64_t, int64_t, int64_t, int64_t group,
-                                double eps) {
+                                const Scalar& eps) {
   const Groups g = split_groups(x, input, group, weight, bias);
   check_real(x, input.dtype(), "GroupNormKernelImpl");
   const Value v = x.b.reshape(x.to_compute(input), g.split);
@@ -240,8 +243,8 @@ Value mean_over(Context& x, Value v, const Dims& axes) {
   return x.b.div(sum, x.like(sum, static_cast<double>(reduced_count(v, axes))));
 }
 
-Value inverse_root(Context& x, Value var, double eps) {
-  return x.b.unary(Op::kRsqrt, x.b.add(var, x.like(var, eps)));
+Value inverse_root(Context& x, Value var, const Scalar& eps) {
+  return x.b.unary(Op::kRsqrt, x.b.add(var, x.scalar_like(eps, var)));
 }
 
 void check_real(const Context& x, DType t, const char* kernel) {

@@ -9,7 +9,7 @@ ops::Value sum_over(ops::Context& x, ops::Value v, const ops::Dims& axes, bool k
 ops::Value mean_over(ops::Context& x, ops::Value v, const ops::Dims& axes);
 
 // 1 / sqrt(var + eps).
-ops::Value inverse_root(ops::Context& x, ops::Value var, double eps);
+ops::Value inverse_root(ops::Context& x, ops::Value var, const ops::Scalar& eps);
 
 // NotImplementedError unless t is a real float of 16 bits or more.
 void check_real(const ops::Context& x, ops::DType t, const char* kernel);

@@ -161,7 +161,8 @@ Value narrow_copy(Context& x, Value self, int64_t dim_arg, int64_t start_arg, in
                 "start out of range (expected to be in range of [", -size, ", ", size,
                 "], but got ", start_arg, ")");
   const int64_t start = start_arg < 0 ? start_arg + size : start_arg;
-  x.check(length >= 0 && start <= size - length, "start (", start, ") + length (", length,
+  x.check(length >= 0, "narrow(): length must be non-negative.");
+  x.check(start <= size - length, "start (", start, ") + length (", length,
           ") exceeds dimension size (", size, ").");
   return x.b.slice_dim(self, dim, start, start + length);
 }

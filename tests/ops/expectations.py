@@ -97,3 +97,22 @@ RANDOM_MODULES: set[str] = set()
 # Modules and optimizers (with their implementation) that differ from the CPU, and why.
 OTHER_MODULES: dict[str, str] = {}
 OTHER_OPTIMIZERS: dict[tuple[str, str], str] = {}
+# Error inputs that raise another class, other words, or nothing, and why.
+OVERLAP = "an out= that shares memory with an input is no fault here: values never change"
+LATE = "told at the next read, without the number"
+CONVERTED = "an out= of another dtype is converted to, as elementwise ops do"
+OTHER_ERRORS = {
+    "amax": f"{CONVERTED}; more than 64 dims are no fault",
+    "amin": f"{CONVERTED}; more than 64 dims are no fault",
+    "aminmax": f"{CONVERTED}; more than 64 dims are no fault",
+    "arange": "RuntimeError, where the CPU raises ValueError",
+    "exponential": LATE,
+    "gather": f"{OVERLAP}; {CONVERTED}",
+    "index_select": OVERLAP,
+    "kthvalue": OVERLAP,
+    "masked_select": OVERLAP,
+    "multinomial": CONVERTED,
+    "normal.in_place": LATE,
+    "take": OVERLAP,
+    "uniform": LATE,
+}
