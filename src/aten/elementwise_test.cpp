@@ -185,8 +185,8 @@ TEST(one_operand) {
              "complex128[4]");
   expect_all("signbit isnan isinf isposinf isneginf logical_not", "float32[4]", "bool[4]");
   expect_all("_assert_async", "float32[1]", "");
-  expect_all("_assert_async.msg", "bool[] text", "");
-  expect_all("_functional_assert_async.msg", "bool[] text float32[]", "float32[]");
+  expect_all("_assert_async.msg", "bool[] 'text", "");
+  expect_all("_functional_assert_async.msg", "bool[] 'text float32[]", "float32[]");
   expect_all("_make_dep_token", "-", "float32[]");
   expect_all("frexp.Tensor", "bfloat16[4]", "bfloat16[4] int32[4]");
   expect_all("round.decimals", "float32[4] 2", "float32[4]");

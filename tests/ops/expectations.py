@@ -106,6 +106,8 @@ OTHER_ERRORS = {
     "amin": f"{CONVERTED}; more than 64 dims are no fault",
     "aminmax": f"{CONVERTED}; more than 64 dims are no fault",
     "arange": "RuntimeError, where the CPU raises ValueError",
+    "cat": OVERLAP,
+    "complex": CONVERTED,
     "exponential": LATE,
     "gather": f"{OVERLAP}; {CONVERTED}",
     "index_select": OVERLAP,
