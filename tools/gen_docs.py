@@ -117,8 +117,15 @@ def runs_here(name: str) -> bool:
 
 
 def lacking(text: str) -> list[str]:
-    """Of the op names in backticks in `text`, those of which no overload runs natively."""
+    """Of the op names in backticks in `text`, those of which no overload runs natively.
+
+    Some jagged nested tensors answer themselves, in Python.
+    """
+    from torch.nested._internal.ops import JAGGED_OPS_TABLE
+
     runs: dict[str, bool] = defaultdict(bool)
+    for op in JAGGED_OPS_TABLE:
+        runs[family(op.name())] = True
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::"):
             runs[family(name)] |= runs_here(name)
@@ -168,7 +175,9 @@ def ops_page() -> str:
         ),
         "**Layout**: how a result's strides follow from the inputs'. *row-major* always so, "
         "*elementwise* the common\norder of the inputs (TensorIterator's rule), *like self* those "
-        "of the first tensor, *channels last* when the\nfirst tensor (or a weight) is.",
+        "of the first tensor, *channels last* when the\nfirst tensor (or a weight) is, "
+        "*column-major* matrices as LAPACK's, *like each* gradients like what they are of, *fft* "
+        "the\ntransformed dims inside.",
         "## Declared",
     ]
     checked = json.loads(TPU_CHECK.read_text()) if TPU_CHECK.exists() else {"ops": {}}

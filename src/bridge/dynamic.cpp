@@ -126,6 +126,24 @@ at::Tensor padded_dense_to_jagged(const at::Tensor& dense, at::TensorList offset
   return run("aten::_padded_dense_to_jagged_forward", {dense, offsets.vec(), *total})[0];
 }
 
+// PyTorch wants the places of the cuts on the CPU, whatever the device; here they are read. The
+// kernel stands above autograd, which then sees slices.
+std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& places,
+                                     int64_t dim) {
+  TORCH_CHECK(places.scalar_type() == at::kLong,
+              "tensor_split expected tensor_indices_or_sections to have dtype of long, but got ",
+              places.scalar_type());
+  TORCH_CHECK(places.dim() <= 1,
+              "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+              "one-dimensional tensor, but got a tensor with ",
+              places.dim(), " dims");
+  const at::Tensor read = places.cpu().contiguous();
+  const auto* first_place = read.const_data_ptr<int64_t>();
+  if (places.dim() == 0) return at::tensor_split(self, *first_place, dim);
+  return at::tensor_split(self, c10::IntArrayRef(first_place, static_cast<size_t>(read.numel())),
+                          dim);
+}
+
 // ---- Masks as indices.
 
 using Indices = c10::List<std::optional<at::Tensor>>;
@@ -194,7 +212,12 @@ at::Tensor index_put(const at::Tensor& self, const Indices& indices, const at::T
   return result;
 }
 
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("tensor_split.tensor_indices_or_sections", tensor_split);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("tensor_split.tensor_indices_or_sections", tensor_split);
   m.impl("index.Tensor", index);
   m.impl("index_put", index_put);
   m.impl("index_put_", index_put_);

@@ -215,22 +215,38 @@ Tensor sum(const Tensor& self, std::optional<at::ScalarType> dtype) {
   return self._values().sum(dtype);
 }
 
-// ---- What is not here.
+// ---- What is not here, of these and of other kinds of tensors.
 
+template <c10::DispatchKey key>
 void missing(const c10::OperatorHandle& op, torch::jit::Stack*) {
   const c10::FunctionSchema& s = op.schema();
   const std::string name =
       s.overload_name().empty() ? s.name() : s.name() + "." + s.overload_name();
-  rethrow({ErrorKind::kMissingOp,
-           "sparse tensors have no such kernel on a tpu device; use .to_dense(), or .cpu() first"},
-          name + ": ");
+  const char* why =
+      key == c10::DispatchKey::QuantizedPrivateUse1
+          ? "tensors of quantized dtypes have no kernels on a tpu device; use .cpu() first"
+      : key == c10::DispatchKey::NestedTensorPrivateUse1
+          ? "nested tensors of the strided layout have no kernels on a tpu device; make them with "
+            "layout=torch.jagged"
+          : "sparse tensors have no such kernel on a tpu device; use .to_dense(), or .cpu() first";
+  rethrow({ErrorKind::kMissingOp, why}, name + ": ");
 }
 
+template <c10::DispatchKey key>
+void refuse_the_rest(torch::Library& m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&missing<key>>());
+}
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&missing>());
+  refuse_the_rest<c10::DispatchKey::SparsePrivateUse1>(m);
 }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&missing>());
+  refuse_the_rest<c10::DispatchKey::SparseCsrPrivateUse1>(m);
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  refuse_the_rest<c10::DispatchKey::QuantizedPrivateUse1>(m);
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  refuse_the_rest<c10::DispatchKey::NestedTensorPrivateUse1>(m);
 }
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {

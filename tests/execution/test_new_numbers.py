@@ -55,15 +55,10 @@ def result(op, sample, factor):
             x.detach().cpu()
 
 
-def chosen():
-    for op in op_db:
-        dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else None
-        if dtype and any(map(with_floats, op.sample_inputs("cpu", dtype))):
-            yield op
-
-
-@pytest.mark.parametrize("op", chosen(), ids=lambda op: op.full_name)
+@pytest.mark.parametrize("op", op_db, ids=lambda op: op.full_name)
 def test_a_new_float_compiles_nothing(op):
+    if not op.supports_dtype(torch.float32, "cpu"):
+        pytest.skip("not for float32")
     samples = [s for s in op.sample_inputs("cpu", torch.float32) if with_floats(s)]
     done = 0
     for sample in samples[:: max(1, len(samples) // 2)]:

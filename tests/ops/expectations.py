@@ -71,8 +71,6 @@ REFUSED = {
 }
 # Missing or wrong, each with what it is; strict: one that passes must leave the list.
 KNOWN_FAILURES = {
-    "linalg.eig": "right, but eigenvalues come in another order than LAPACK's (test_eig.py)",
-    "linalg.eigvals": "the same",
     "sparse.mm.reduce": "sparse tensors have no such kernel",
     "sparse.sampled_addmm": "sparse tensors have no such kernel",
 }
@@ -89,7 +87,6 @@ OTHER_STRIDES = {
     "nn.functional.conv_transpose3d": "channels_last is kept, on the CPU by its choice of kernel",
     "sparse.mm.reduce": "no kernel",
     "sparse.sampled_addmm": "no kernel",
-    "tensor_split": "its indices have to be on the CPU, whatever the device",
     "unique_consecutive": "along a dim the CPU gives transposed views",
 }
 # Modules that draw numbers in training: dtype and shape are compared.

@@ -1,4 +1,4 @@
-"""Kernels that PyTorch names after another device, called by name."""
+"""Kernels that PyTorch names after another device, or has for the CPU's tensors only."""
 
 import pytest
 import torch
@@ -38,3 +38,18 @@ def test_scaled_grouped_mm(form):
         out_dtype=torch.bfloat16,
     )
     same(got, want.bfloat16(), rtol=2e-2, atol=2e-2)
+
+
+def test_tensor_split_reads_its_places_from_the_device():
+    x = torch.arange(12.0).reshape(6, 2)
+    t = x.to("tpu").requires_grad_()
+    for places in (torch.tensor([1, 4]), torch.tensor(4), torch.tensor([], dtype=torch.int64)):
+        want = torch.tensor_split(x, places)
+        for got in (torch.tensor_split(t, places.to("tpu")), torch.tensor_split(t, places)):
+            assert len(got) == len(want) and all(g._is_view() for g in got)
+            for g, w in zip(got, want, strict=True):
+                same(g, w)
+    torch.tensor_split(t, torch.tensor([2], device="tpu"))[1].sum().backward()
+    assert t.grad.sum() == 8
+    with pytest.raises(RuntimeError, match="zero-dimensional or one-dimensional"):
+        torch.tensor_split(t, torch.ones(1, 1, dtype=torch.int64, device="tpu"))

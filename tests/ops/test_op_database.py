@@ -24,8 +24,6 @@ def full_name(op):
 def to_device(tree, grad, name):
     def move(x):
         if isinstance(x, torch.Tensor):
-            if name == "tensor_split" and x.dtype is torch.int64:
-                return x  # its indices have to be on the CPU, whatever the device
             y = x.detach().clone().to("tpu")
             return y.requires_grad_() if grad and x.requires_grad else y
         if isinstance(x, torch.device) or x == "cpu":

@@ -110,6 +110,10 @@ def test_what_is_missing_says_so_in_a_sentence(coo):
     csr = coo.to_dense().to_sparse_csr().to("tpu")
     with pytest.raises(NotImplementedError, match="use .to_dense()"):
         torch.relu(csr)
+    with pytest.raises(NotImplementedError, match="layout=torch.jagged"):
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="tpu") + 1
+    with pytest.raises(NotImplementedError, match="quantized dtypes have no kernels"):
+        torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8).to("tpu")
 
 
 def test_jagged_rows_and_padded_ones():
