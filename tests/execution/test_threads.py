@@ -184,7 +184,7 @@ def test_others_run_while_a_program_is_compiled():
         for i in range(400):
             y = (y @ x).sin() + i
         torch.tpu.synchronize()
-    many()  # op by op, then as a few large programs
+    # Op by op at first, then as a few large programs.
     rate, seconds = during(many)
     run = False
     thread.join()
