@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -156,6 +155,8 @@ class Explanation:
 
     def to_html(self) -> str:
         """The table as HTML."""
+        import html  # not when torch is imported
+
         head, body = self._table()
 
         def row(cells: list[str], tag: str) -> str:

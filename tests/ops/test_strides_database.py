@@ -4,6 +4,7 @@ They are the CPU's. Fake tensors, on which graphs are made, mostly agree with th
 differ, a result of either kind counts as right, and torch_tpu.compile makes the graph's true.
 """
 
+import os
 import random
 
 import pytest
@@ -15,7 +16,9 @@ from torch.utils import _pytree as pytree
 
 from torch_tpu.mode import EagerMode, set_eager_mode
 
-SAMPLES = 2
+# Few samples show few differences: what no longer differs is told by a run of many.
+SAMPLES = int(os.environ.get("TORCH_TPU_STRIDE_SAMPLES", "2"))
+MANY = 30
 LAYOUTS = ("contiguous", "transposed", "channels_last")
 
 
@@ -118,6 +121,7 @@ def test_strides_of_results_and_gradients(op):
     if not compared:
         pytest.skip("the CPU accepts no sample")
     if op.full_name in OTHER_STRIDES:
-        assert wrong, "as on the CPU now: remove it from OTHER_STRIDES"
-        pytest.xfail(OTHER_STRIDES[op.full_name])
+        if wrong:
+            pytest.xfail(OTHER_STRIDES[op.full_name])
+        assert SAMPLES < MANY, "as on the CPU now: remove it from OTHER_STRIDES"
     assert not wrong, "; ".join(wrong[:4])
