@@ -249,6 +249,11 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   refuse_the_rest<c10::DispatchKey::NestedTensorPrivateUse1>(m);
 }
 
+// The overloads of the same names.
+using ToSparse = Tensor(const Tensor&, std::optional<c10::Layout>, at::OptionalIntArrayRef,
+                        std::optional<int64_t>);
+using ToSparseDim = Tensor(const Tensor&, int64_t);
+
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("_sparse_coo_tensor_with_dims", at::native::new_with_dims_sparse);
   m.impl("_sparse_coo_tensor_with_dims_and_tensors",
@@ -273,9 +278,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("sparse_resize_and_clear_", at::native::sparse_resize_and_clear_);
   m.impl("_coalesce", coalesce);
   m.impl("_to_dense", to_dense);
-  m.impl("_to_sparse",
-         static_cast<Tensor (*)(const Tensor&, std::optional<c10::Layout>, at::OptionalIntArrayRef,
-                                std::optional<int64_t>)>(at::native::sparse_coo_to_sparse));
+  m.impl("_to_sparse", static_cast<ToSparse*>(at::native::sparse_coo_to_sparse));
   m.impl("_to_sparse_csr", at::native::coo_to_sparse_csr);
   m.impl("add.Tensor", add);
   m.impl("add_.Tensor", add_);
@@ -305,11 +308,9 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("copy_", at::native::copy_sparse_compressed_);
   m.impl("clone", at::native::clone_sparse_compressed);
   m.impl("_to_dense", to_dense);
-  m.impl("_to_sparse",
-         static_cast<Tensor (*)(const Tensor&, std::optional<c10::Layout>, at::OptionalIntArrayRef,
-                                std::optional<int64_t>)>(at::native::sparse_compressed_to_sparse));
+  m.impl("_to_sparse", static_cast<ToSparse*>(at::native::sparse_compressed_to_sparse));
   m.impl("_to_sparse.sparse_dim",
-         static_cast<Tensor (*)(const Tensor&, int64_t)>(at::native::sparse_compressed_to_sparse));
+         static_cast<ToSparseDim*>(at::native::sparse_compressed_to_sparse));
   m.impl("mm", mm);
   m.impl("mm.out", mm_out);
   m.impl("addmm", addmm);
@@ -317,11 +318,8 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_to_sparse",
-         static_cast<Tensor (*)(const Tensor&, std::optional<c10::Layout>, at::OptionalIntArrayRef,
-                                std::optional<int64_t>)>(at::native::dense_to_sparse));
-  m.impl("_to_sparse.sparse_dim",
-         static_cast<Tensor (*)(const Tensor&, int64_t)>(at::native::dense_to_sparse));
+  m.impl("_to_sparse", static_cast<ToSparse*>(at::native::dense_to_sparse));
+  m.impl("_to_sparse.sparse_dim", static_cast<ToSparseDim*>(at::native::dense_to_sparse));
   m.impl("_to_sparse_csr", at::native::dense_to_sparse_csr);
 }
 

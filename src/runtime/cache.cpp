@@ -79,8 +79,12 @@ DiskCache::DiskCache() {
   }
 }
 
+fs::path DiskCache::file_of(const std::string& name) const {
+  return fs::path(folder_) / cat(name, kSuffix);
+}
+
 std::string DiskCache::load(const std::string& name) const {
-  const fs::path file = fs::path(folder_) / (name + std::string(kSuffix));
+  const fs::path file = file_of(name);
   std::error_code ec;
   if (!fs::is_regular_file(file, ec)) return "";
   std::ifstream in(file, std::ios::binary);
@@ -110,7 +114,7 @@ void DiskCache::store(const std::string& name, std::string_view bytes) {
     }
   }
   std::error_code ec;
-  fs::rename(temporary, fs::path(folder_) / (name + std::string(kSuffix)), ec);
+  fs::rename(temporary, file_of(name), ec);
   if (ec) fs::remove(temporary, ec);
   stored_since_trim_ += static_cast<int64_t>(bytes.size());
   if (stored_since_trim_ > bound_bytes_ / 16) trim();

@@ -7,6 +7,7 @@
 // anew and replaced. The memory part is guarded by the recorder's lock; the disk part may be used
 // by many processes.
 #pragma once
+#include <filesystem>
 #include <list>
 #include <memory>
 #include <string>
@@ -48,6 +49,7 @@ class DiskCache {
   void clear();
 
  private:
+  std::filesystem::path file_of(const std::string& name) const;
   void trim();
   std::string folder_;
   int64_t bound_bytes_ = 0;

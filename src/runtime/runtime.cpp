@@ -71,6 +71,12 @@ thread_local std::vector<int> trace_stack;
 std::atomic<int> open_traces{0};
 int (*inherited_trace)() = nullptr;
 
+// "train.py:12 in step", or empty where there is no Python line.
+std::string line_of(const trace::Location& l) {
+  const auto& describe = trace::location_source().describe;
+  return l.code && describe ? describe(l) : "";
+}
+
 // "12 ops, aten::mm(...) to aten::add(...)".
 std::string summary(const trace::Window& w) {
   const auto& nodes = w.nodes();
@@ -83,22 +89,20 @@ std::string summary(const trace::Window& w) {
 void tell_compile(const trace::Window& w, double seconds) {
   static const bool logged = settings().get_string("log") == "compile";
   if (!logged && !events_kept()) return;
-  const trace::LocationSource& source = trace::location_source();
-  const trace::Location& first = w.nodes().front().location;
-  const std::string where = first.code && source.describe ? source.describe(first) : "";
+  const std::string where = line_of(w.nodes().front().location);
+  const std::string what = summary(w);
   if (logged) {
     log_text(cat("compiled in ", std::round(seconds * 1000), " ms",
-                 where.empty() ? "" : " from " + where, ": ", summary(w)));
+                 where.empty() ? "" : " from " + where, ": ", what));
   }
+  if (!events_kept()) return;
   Event e{.kind = Event::Kind::kCompile,
           .where = where,
-          .what = summary(w),
+          .what = what,
           .seconds = seconds,
           .ops = static_cast<int64_t>(w.nodes().size())};
-  if (events_kept()) {
-    for (const trace::Node& n : w.nodes()) e.signatures.push_back(n.inst->signature());
-    add_event(std::move(e));
-  }
+  for (const trace::Node& n : w.nodes()) e.signatures.push_back(n.inst->signature());
+  add_event(std::move(e));
 }
 
 // What a loaded executable says it gives, against what the window expects: a wrong file must not
@@ -122,12 +126,10 @@ bool comes_round(const trace::Window& w, const trace::Instance& inst, const trac
          first.location.offset == here.offset;
 }
 
-// "train.py:12 in step": the user's line that the calling thread is at, or empty.
+// The user's line that the calling thread is at.
 std::string line_here() {
-  const trace::LocationSource& source = trace::location_source();
-  if (!source.capture || !source.describe) return "";
-  const trace::Location here = source.capture();
-  return here.code ? source.describe(here) : "";
+  const auto& capture = trace::location_source().capture;
+  return capture ? line_of(capture()) : "";
 }
 std::string current_line() {
   const std::string line = line_here();
@@ -145,16 +147,16 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-using Range = std::pair<size_t, size_t>;
+using trace::NodeRange;
 
-std::vector<Range> nodes_between(size_t begin, size_t end) {
-  std::vector<Range> all;
+std::vector<NodeRange> nodes_between(size_t begin, size_t end) {
+  std::vector<NodeRange> all;
   for (; begin < end; ++begin) all.emplace_back(begin, begin + 1);
   return all;
 }
 
-std::vector<Range> ops_of(const trace::Recording& r) {
-  std::vector<Range> all;
+std::vector<NodeRange> ops_of(const trace::Recording& r) {
+  std::vector<NodeRange> all;
   size_t begin = 0;
   for (size_t i = 0; i < r.nodes.size(); ++i) {
     if (!r.nodes[i].ends_op && i + 1 < r.nodes.size()) continue;
@@ -175,10 +177,8 @@ std::shared_ptr<const Error> failed_input(const trace::Recording& r, size_t begi
 }
 
 std::string describe(const trace::Node& n) {
-  std::string s = n.inst->signature();
-  if (n.location.code && trace::location_source().describe)
-    s += " at " + trace::location_source().describe(n.location);
-  return s;
+  const std::string line = line_of(n.location);
+  return n.inst->signature() + (line.empty() ? "" : " at " + line);
 }
 
 }  // namespace
@@ -398,7 +398,7 @@ void Runtime::flush(Device& d, FlushReason why) {
   const bool at_once = why == FlushReason::kStrict || why == FlushReason::kGraph;
   if (!at_once && is_cold(d, call)) {
     trace::Recording r = w.take();
-    std::vector<Range> parts = pieces(r);
+    std::vector<NodeRange> parts = pieces(r);
     if (parts.size() == 1) parts = ops_of(r);
     failure = run_in_pieces(d, r, parts);
     if (failure) r.restore({});
@@ -526,8 +526,8 @@ Runtime::ErrorPtr Runtime::run(Device& d, Call c) {
 
 // Ops, each alone but for those that follow each other and have all run before: their order may
 // come back.
-std::vector<Runtime::Range> Runtime::pieces(const trace::Recording& r) const {
-  std::vector<Range> all;
+std::vector<NodeRange> Runtime::pieces(const trace::Recording& r) const {
+  std::vector<NodeRange> all;
   const auto is_new = [&](const trace::Node& n) {
     return n.inst->id >= seen_instances_.size() || !seen_instances_[n.inst->id];
   };
@@ -547,7 +547,7 @@ std::vector<Runtime::Range> Runtime::pieces(const trace::Recording& r) const {
 
 // Runs the nodes of each piece as one program, or op by op where that is cold.
 Runtime::ErrorPtr Runtime::run_in_pieces(Device& d, trace::Recording& r,
-                                         const std::vector<Range>& pieces) {
+                                         const std::vector<NodeRange>& pieces) {
   trace::Window& w = d.window;
   ErrorPtr first;
   for (const auto& [begin, end] : pieces) {
@@ -709,17 +709,15 @@ double Runtime::time_launch(Device& d, int rounds) {
     launch.outputs = outputs;
     launch.device = devices_.size() > 1 ? d.pjrt.handle() : nullptr;
     launch.want_completion = true;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch launching;
     const pjrt::Event done = p->executable.execute(launch);
     std::vector<pjrt::Buffer> results;
     for (PJRT_Buffer* b : outputs) results.emplace_back(client_->api(), b);
-    const auto launched = std::chrono::steady_clock::now();
+    const double launched = launching.seconds();
     done.await();
-    const auto awaited = std::chrono::steady_clock::now();
+    const Stopwatch releasing;
     results.clear();
-    const auto end = std::chrono::steady_clock::now();
-    least = std::min(least,
-                     std::chrono::duration<double>((launched - start) + (end - awaited)).count());
+    least = std::min(least, launched + releasing.seconds());
   }
   return least;
 }
@@ -846,9 +844,7 @@ void Runtime::check_assertions(Device& d) {
       std::string text = a.text;
       if (const size_t at = text.find("{}"); at != std::string::npos)
         text.replace(at, 2, std::to_string(flags[2 * i + 1]));
-      if (p.locations[i].code && trace::location_source().describe) {
-        text += "\n  at " + trace::location_source().describe(p.locations[i]);
-      }
+      if (const std::string line = line_of(p.locations[i]); !line.empty()) text += "\n  at " + line;
       // Later launches are looked at next time.
       std::lock_guard lock(d.assertions_mutex);
       d.assertions.insert(

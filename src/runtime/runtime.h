@@ -130,14 +130,14 @@ class Runtime {
     std::string key;
     std::shared_ptr<Program> program;  // null when it is not in memory
   };
-  using Range = std::pair<size_t, size_t>;  // of nodes
   Call prepare(Device& d, int64_t donate_from_bytes = 0);
   bool is_cold(Device& d, Call& c);
   void make_program(Device& d, Call& c, bool stored_only = false);
   ErrorPtr run(Device& d, Call c);
   std::optional<Error> launch(Device& d, Call& c, std::vector<const trace::Value*>& consumed);
-  std::vector<Range> pieces(const trace::Recording& r) const;
-  ErrorPtr run_in_pieces(Device& d, trace::Recording& r, const std::vector<Range>& pieces);
+  std::vector<trace::NodeRange> pieces(const trace::Recording& r) const;
+  ErrorPtr run_in_pieces(Device& d, trace::Recording& r,
+                         const std::vector<trace::NodeRange>& pieces);
   static void mark_failed(std::span<const trace::ValuePtr> values, const ErrorPtr& failure);
   static ErrorPtr fail(std::span<const trace::ValuePtr> values, ErrorKind kind, std::string text);
   void execute(Device& d, Program& p, const std::vector<int32_t>& live,

@@ -62,6 +62,8 @@ struct RandomState {
   uint64_t seed = 0, offset = 0;
 };
 
+using NodeRange = std::pair<size_t, size_t>;  // [begin, end)
+
 // What a window held, taken from it to be run in pieces.
 struct Recording {
   struct Overwritten {
