@@ -407,7 +407,7 @@ Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e,
   if (def.boundary) rt.flush(d, runtime::FlushReason::kBoundary);
   r.inst = &rt.instance_of(d, e.key.view());
   // Below 512 x 512 x 512 nobody waits for a product.
-  if (r.inst->six_pass_work >= 0x1p27 && !rt.instances().on_cpu_plugin() &&
+  if (r.inst->six_pass_work >= 0x1p27 && !rt.instances().target().cpu_plugin &&
       !runtime::current_trace(d.index)) [[unlikely]] {
     hint_at_precision(*r.inst);
   }

@@ -30,7 +30,8 @@ trace::Dims dense_sizes(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
 }  // namespace
 
 Tracing::Tracing(c10::DeviceIndex device, bool for_tpu)
-    : device_(device), trace_(device, !for_tpu && Runtime::get().on_cpu_plugin()) {
+    // Without LAPACK: the program may be run by another process.
+    : device_(device), trace_(device, {.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin()}) {
   const int count = Runtime::get().devices();
   TPU_CHECK(device >= 0 && device < count, "there is no device tpu:", int{device},
             "; this process has ", count, " tpu device(s)");

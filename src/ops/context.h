@@ -34,11 +34,17 @@ class Host {
                          std::string text) = 0;
 };
 
+// What a program is compiled for: which custom calls exist.
+struct Target {
+  bool cpu_plugin = true;
+  bool lapack = false;  // the host answers those of linear algebra (aten/linalg.h)
+};
+
 struct ContextOptions {
   hlo::Precision precision = hlo::Precision::kHighest;
   DType default_dtype = DType::kF32;
-  Type out_type;              // for out_op
-  bool on_cpu_plugin = true;  // which custom calls exist
+  Type out_type;  // for out_op
+  Target target;
 };
 
 class Context {
@@ -51,7 +57,8 @@ class Context {
   const Type& out_type() const { return options_.out_type; }
   hlo::Precision precision() const { return options_.precision; }
   DType default_dtype() const { return options_.default_dtype; }
-  bool on_cpu_plugin() const { return options_.on_cpu_plugin; }
+  bool on_cpu_plugin() const { return options_.target.cpu_plugin; }
+  bool has_lapack() const { return options_.target.lapack; }
 
   // ---- Checks. The text is "reason with values; remedy"; PyTorch's own phrase where its tests
   // match one.

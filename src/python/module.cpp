@@ -15,6 +15,7 @@
 #include "bridge/generator.h"
 #include "bridge/hooks.h"
 #include "bridge/inherited.h"
+#include "bridge/lapack.h"
 #include "bridge/precision.h"
 #include "bridge/register.h"
 #include "bridge/stream.h"
@@ -234,7 +235,7 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
   const auto live = d.window.live_outputs();
   const std::vector<bool> donated(d.window.parameters().size());
   const trace::Lowered lowered =
-      trace::lower(d.window, live, donated, r.instances().on_cpu_plugin());
+      trace::lower(d.window, live, donated, r.instances().target());
   return hlo::print(*lowered.function);
 }
 
@@ -352,6 +353,7 @@ PYBIND11_MODULE(_C, m) {
   install_location_source();
   bridge::set_call_site(&current_call_site);
   bridge::register_hooks();
+  bridge::register_lapack();
   try {
     bridge::register_ops();
   } catch (const Error& e) {

@@ -25,7 +25,7 @@ struct Lowered {
 };
 
 Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<bool>& donated,
-              bool on_cpu_plugin);
+              ops::Target target);
 
 // What a traced program gives, in terms of its window (Window::reference).
 struct TraceResults {
@@ -37,6 +37,6 @@ struct TraceResults {
 };
 // The window as a program of its own: scalars are constants in it, the state of the generator is an
 // argument and a result, and each instruction is named after module, op and line.
-Lowered lower_trace(const Window& w, const TraceResults& results, bool on_cpu_plugin);
+Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target target);
 
 }  // namespace tpu::trace

@@ -16,9 +16,7 @@ namespace tpu::trace {
 
 class Trace {
  public:
-  Trace(int32_t device, bool on_cpu_plugin) : window_(device) {
-    instances_.set_cpu_plugin(on_cpu_plugin);
-  }
+  Trace(int32_t device, ops::Target target) : window_(device) { instances_.set_target(target); }
 
   Window& window() { return window_; }
   InstanceTable& instances() { return instances_; }
