@@ -146,6 +146,12 @@ Values lapack(Context& x, const char* function, const Values& operands,
   return x.b.custom_call(cat("torch_tpu.", function), operands, results, cat("{", config, "}"));
 }
 
+Values tpu_call(Context& x, const char* function, const Values& operands,
+                const std::vector<Type>& results) {
+  constexpr int kUntyped = 1;
+  return x.b.custom_call(function, operands, results, "", false, kUntyped);
+}
+
 // ---- Loops and positions.
 
 Value int32(Context& x, int64_t v) { return x.b.constant(DType::kI32, v); }

@@ -1,8 +1,8 @@
 // Dense linear algebra: what the factorisation files share.
 //
-// On a CPU plugin the host's LAPACK does the work (`lapack`). Elsewhere: StableHLO has Cholesky and
-// triangular solves; everything else is a loop written with its instructions, so that it runs on
-// every plugin. All factorisations work on one batch dim ([batch, rows, columns]), in float32,
+// On a CPU plugin the host's LAPACK does the work (`lapack`), on a TPU the plugin's own LU and QR.
+// Elsewhere: StableHLO has Cholesky and triangular solves; everything else is a loop written with
+// its instructions, so that it runs on every plugin. All factorisations work on one batch dim ([batch, rows, columns]), in float32,
 // float64 or their complex types, with products in full precision. Loops have a fixed body:
 // programs do not grow with the matrix.
 #pragma once
@@ -108,6 +108,13 @@ Svd svd_factor(Context& x, Value a, bool full, bool compute_uv);
 using LapackFlags = std::vector<std::pair<const char*, bool>>;
 Values lapack(Context& x, const char* function, const Values& operands,
               const std::vector<Type>& results, const LapackFlags& flags = {});
+
+// A function of libtpu, where Context::has_tpu_calls says so. Batches as above.
+//   LuDecomposition                          a -> factors, pivots from 0, permutation from 0
+//   Qr                                       a -> reflectors and R, tau
+//   ProductOfElementaryHouseholderReflectors reflectors, tau -> Q
+Values tpu_call(Context& x, const char* function, const Values& operands,
+                const std::vector<Type>& results);
 
 void register_linalg_lu(ops::Registry& r);
 void register_linalg_qr(ops::Registry& r);

@@ -94,6 +94,15 @@ Values eliminate(Context& x, const Values& start, Value first, Value steps, int6
   });
 }
 
+// 1 + the position of the first 0 of each row of v [batch, k], or 0.
+Value first_zero(Context& x, Value v) {
+  const Value number = row_numbers(x, v.dims(), 1), none = x.like(number, v.dim(1));
+  const Value zero = x.b.compare(Cmp::kEq, v, x.like(v, 0));
+  const Value first = x.min(x.b.select(zero, number, none), {1});
+  const Value info = x.b.add(first, x.like(first, 1));
+  return x.b.select(x.b.compare(Cmp::kGt, info, x.like(info, v.dim(1))), x.like(info, 0), info);
+}
+
 Value from_zero(Context& x, Value pivots) { return x.b.sub(pivots, x.like(pivots, 1)); }
 Value from_one(Context& x, Value pivots) { return x.b.add(pivots, x.like(pivots, 1)); }
 
@@ -340,6 +349,11 @@ Lu lu_factor(Context& x, Value a, bool pivot) {
     const Values v = lapack(x, "lu_factor", {a},
                             {a.type(), r.pivots.type(), r.permutation.type(), r.info.type()});
     return {v[0], from_zero(x, v[1]), v[2], v[3]};
+  }
+  if (x.has_tpu_calls() && pivot) {
+    const Values v =
+        tpu_call(x, "LuDecomposition", {a}, {a.type(), r.pivots.type(), r.permutation.type()});
+    return {v[0], v[1], v[2], first_zero(x, diagonal_of(x, v[0]))};
   }
   if (k <= kBlock) {
     const Values s =

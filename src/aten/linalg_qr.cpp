@@ -193,6 +193,10 @@ Qr qr_factor(Context& x, Value a) {
     const Values v = lapack(x, "geqrf", {a}, {a.type(), r.tau.type()});
     return {v[0], v[1]};
   }
+  if (x.has_tpu_calls()) {
+    const Values v = tpu_call(x, "Qr", {a}, {a.type(), r.tau.type()});
+    return {v[0], v[1]};
+  }
   if (k <= kBlock) {
     const Values s = reflect(x, {a, r.tau}, int32(x, 0), int32(x, k));
     return {s[0], s[1]};
@@ -247,10 +251,15 @@ Value apply_q(Context& x, Value a, Value tau, Value c, bool adjoint_form) {
 Value form_q(Context& x, Value a, Value tau, int64_t columns_of_q) {
   const int64_t batch = a.dim(0), m = a.dim(1), k = tau.dim(1);
   const Dims d{batch, m, columns_of_q};
-  if (!x.has_lapack() || k == 0 || hlo::product(d) == 0)
+  if (!(x.has_lapack() || x.has_tpu_calls()) || k == 0 || hlo::product(d) == 0)
     return apply_q(x, a, tau, identity_like(x, {batch}, m, columns_of_q, a.dtype()), false);
   const Value vectors = padded(x, x.b.slice_dim(a, 2, 0, k), m, columns_of_q);
-  return lapack(x, "householder_product", {vectors, tau}, {{a.dtype(), d}})[0];
+  if (x.has_lapack())
+    return lapack(x, "householder_product", {vectors, tau}, {{a.dtype(), d}})[0];
+  const Value factors =
+      x.b.pad(tau, x.constant(tau.dtype(), 0), {0, 0}, {0, std::min(m, columns_of_q) - k});
+  return tpu_call(x, "ProductOfElementaryHouseholderReflectors", {vectors, factors},
+                  {{a.dtype(), d}})[0];
 }
 
 void register_linalg_qr(ops::Registry& r) {

@@ -30,8 +30,10 @@ trace::Dims dense_sizes(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
 }  // namespace
 
 Tracing::Tracing(c10::DeviceIndex device, bool for_tpu)
-    // Without LAPACK: the program may be run by another process.
-    : device_(device), trace_(device, {.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin()}) {
+    // Without LAPACK: another process may run the program.
+    : device_(device),
+      trace_(device, {.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin(),
+                      .tpu_calls = for_tpu || Runtime::get().instances().target().tpu_calls}) {
   const int count = Runtime::get().devices();
   TPU_CHECK(device >= 0 && device < count, "there is no device tpu:", int{device},
             "; this process has ", count, " tpu device(s)");

@@ -37,7 +37,8 @@ class Host {
 // What a program is compiled for: which custom calls exist.
 struct Target {
   bool cpu_plugin = true;
-  bool lapack = false;  // the host answers those of linear algebra (aten/linalg.h)
+  bool lapack = false;     // those of linear algebra that the host answers (aten/linalg.h)
+  bool tpu_calls = false;  // those that libtpu has, and no CPU plugin
 };
 
 struct ContextOptions {
@@ -59,6 +60,7 @@ class Context {
   DType default_dtype() const { return options_.default_dtype; }
   bool on_cpu_plugin() const { return options_.target.cpu_plugin; }
   bool has_lapack() const { return options_.target.lapack; }
+  bool has_tpu_calls() const { return options_.target.tpu_calls; }
 
   // ---- Checks. The text is "reason with values; remedy"; PyTorch's own phrase where its tests
   // match one.

@@ -311,7 +311,9 @@ void Runtime::start() {
   for (const FfiTarget& t : lapack ? lapack_targets : std::span<const FfiTarget>())
     pjrt::register_ffi_handler(*api, t.name, t.entry);
   const bool for_cpu = on_cpu_ && settings().get_string("lower_for") == "plugin";
-  instances_.set_target({for_cpu, for_cpu && lapack && settings().get_bool("lapack")});
+  instances_.set_target({.cpu_plugin = for_cpu,
+                         .lapack = for_cpu && lapack && settings().get_bool("lapack"),
+                         .tpu_calls = client_->platform_name() == "tpu"});
   programs_ = std::make_unique<ProgramCache>(*client_);
   donation_ = settings().get_bool("donation");
   debug_checks_ = settings().get_bool("debug_checks");
