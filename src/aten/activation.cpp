@@ -145,20 +145,22 @@ Value threshold(Ctx& x, Value self, const Scalar& bound, const Scalar& value) {
   return x.b.select(low, x.scalar_like(value, self), self);
 }
 
-Value hardtanh(Ctx& x, Value self, const Number& low, const Number& high) {
+Value hardtanh(Ctx& x, Value self, const Scalar& low, const Scalar& high) {
   const DType t = self.dtype();
   x.check(!hlo::is_bool(t), "Bool inputs not supported for hardtanh");
   x.check_supported(!hlo::is_complex(t), "clamp is not supported for complex types");
-  x.check(!hlo::is_unsigned(t) || (low.d >= 0 && high.d >= 0),
-          "cannot do hardtanh on an unsigned type with negative limits");
-  const auto bound = [&](const Number& n) { return x.broadcast(x.scalar(n, t), self.dims()); };
-  return x.b.minimum(x.b.maximum(self, bound(low)), bound(high));
+  if (hlo::is_unsigned(t)) {
+    x.check_numbers(
+        {low, high}, [](auto limits) { return limits[0] >= 0 && limits[1] >= 0; },
+        "cannot do hardtanh on an unsigned type with negative limits");
+  }
+  return x.b.minimum(x.b.maximum(self, x.scalar_like(low, self)), x.scalar_like(high, self));
 }
 
 void check_slope(Ctx& x, const Scalar& slope, const char* what) {
   // Given its own result, the backward function cannot tell which side the input was on.
-  x.assert_none(
-      lt(x, x.scalar(slope, DType::kF32), 0),
+  x.check_number(
+      slope, [](double v) { return !(v < 0); },
       cat("In-place ", what,
           " backward calculation is triggered with a negative slope which is not "
           "supported. This is caused by calling in-place forward function with a negative slope, "
@@ -251,15 +253,18 @@ void register_slopes(Registry& r) {
    }).elementwise();
   r.op("aten::elu", elu).fold("alpha", 1).fold("scale", 1).fold("input_scale", 1).elementwise();
   r.op("aten::elu_backward", elu_backward).elementwise();
-  // lambd is a constant: a bad one must be refused on the user's line.
-  r.op("aten::softshrink", [](Ctx& x, Value self, Number lambd) {
+  r.op("aten::softshrink", [](Ctx& x, Value self, Scalar lambd) {
      check_dtype(x, self.dtype(), kFloats, "softshrink_check");
-     x.check(lambd.d >= 0 && lambd.d <= hlo::float_max(self.dtype()),
-             "lambda must be in range [0, ", hlo::float_max(self.dtype()), "] for input dtype ",
-             ops::scalar_type_name(self.dtype()), ", but found ", lambd.d);
+     const double most = hlo::float_max(self.dtype());
+     x.check_number(
+         lambd, [most](double v) { return v >= 0 && v <= most; },
+         cat("lambda must be in range [0, ", most, "] for input dtype ",
+             ops::scalar_type_name(self.dtype()), ", but found {}"));
      return in_compute(x, self, [&](Value v) {
-       const Value low = x.b.select(lt(x, v, -lambd.d), plus(x, v, lambd.d), times(x, v, 0));
-       return x.b.select(gt(x, v, lambd.d), plus(x, v, -lambd.d), low);
+       const Value bound = x.scalar_like(lambd, v);
+       const Value low = x.b.select(x.b.compare(Cmp::kLt, v, x.b.neg(bound)), x.b.add(v, bound),
+                                    times(x, v, 0));
+       return x.b.select(x.b.compare(Cmp::kGt, v, bound), x.b.sub(v, bound), low);
      });
    }).elementwise();
   r.op("aten::hardshrink", [](Ctx& x, Value self, Scalar lambd) {

@@ -256,8 +256,7 @@ Value form_q(Context& x, Value a, Value tau, int64_t columns_of_q) {
   const Value vectors = padded(x, x.b.slice_dim(a, 2, 0, k), m, columns_of_q);
   if (x.has_lapack())
     return lapack(x, "householder_product", {vectors, tau}, {{a.dtype(), d}})[0];
-  const Value factors =
-      x.b.pad(tau, x.constant(tau.dtype(), 0), {0, 0}, {0, std::min(m, columns_of_q) - k});
+  const Value factors = x.b.pad(tau, x.constant(tau.dtype(), 0), {0, 0}, {0, columns_of_q - k});
   return tpu_call(x, "ProductOfElementaryHouseholderReflectors", {vectors, factors},
                   {{a.dtype(), d}})[0];
 }

@@ -410,6 +410,35 @@ Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) 
   return b.clamp(b.constant(it, 0), index, b.constant(it, std::max<int64_t>(size - 1, 0)));
 }
 
+void NumberCheck::apply(std::span<const Number> numbers) const {
+  std::vector<double> values;
+  for (int32_t i : operands) values.push_back(numbers[static_cast<size_t>(i)].d);
+  if (holds(values)) return;
+  std::string told = text;
+  size_t at = 0;
+  for (double v : values) {
+    at = told.find("{}", at);
+    if (at == std::string::npos) break;
+    told.replace(at, 2, cat(v));
+  }
+  TPU_THROW(ErrorKind::kInvalid, told);
+}
+
+void Context::check_numbers(std::initializer_list<Scalar> numbers,
+                            std::function<bool(std::span<const double>)> holds, std::string text) {
+  NumberCheck check{{}, std::move(holds), std::move(text)};
+  bool known = true;
+  std::vector<Number> values;
+  for (const Scalar& s : numbers) {
+    known &= s.known.has_value();
+    values.push_back(s.known.value_or(Number()));
+    check.operands.push_back(s.operand);
+  }
+  if (!known) return host_.check_numbers(std::move(check));
+  for (size_t i = 0; i < values.size(); ++i) check.operands[i] = static_cast<int32_t>(i);
+  check.apply(values);
+}
+
 void Context::assert_none(Value violated, const std::string& text, ErrorKind kind) {
   if (violated.numel() == 0) return;
   host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0), kind, text);

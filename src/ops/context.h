@@ -6,7 +6,9 @@
 // the two. Conversions follow PyTorch, not C++ or StableHLO, where they differ.
 #pragma once
 #include <array>
+#include <functional>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -16,6 +18,16 @@
 #include "ops/attr.h"
 
 namespace tpu::ops {
+
+// What run-time numbers of a call must fulfil.
+struct NumberCheck {
+  std::vector<int32_t> operands;
+  std::function<bool(std::span<const double>)> holds;
+  std::string text;  // each "{}" stands for the next number
+
+  // Throws kInvalid unless the numbers of a call fulfil it.
+  void apply(std::span<const Number> numbers) const;
+};
 
 // Where operands that are not tensors come from; one for type inference, one for lowering a window.
 class Host {
@@ -32,6 +44,8 @@ class Host {
   // with it.
   virtual void assertion(hlo::Builder& b, Value violated, Value value, ErrorKind kind,
                          std::string text) = 0;
+  // To be applied whenever the op is recorded.
+  virtual void check_numbers(NumberCheck) {}
 };
 
 // What a program is compiled for: which custom calls exist.
@@ -79,6 +93,13 @@ class Context {
   template <class... P>
   void check_supported(bool ok, const P&... parts) const {  // NotImplementedError
     if (!ok) fail(ErrorKind::kUnsupported, cat(parts...));
+  }
+
+  // Of run-time numbers, made when the op is recorded: on the user's line.
+  void check_numbers(std::initializer_list<Scalar> numbers,
+                     std::function<bool(std::span<const double>)> holds, std::string text);
+  void check_number(const Scalar& s, std::function<bool(double)> holds, std::string text) {
+    check_numbers({s}, [holds = std::move(holds)](auto v) { return holds(v[0]); }, std::move(text));
   }
 
   // ---- Type promotion (torch.result_type: dimension, 0-d and Python-number categories).

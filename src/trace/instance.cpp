@@ -25,6 +25,9 @@ class InferHost final : public ops::Host {
   void assertion(Builder&, hlo::Value, hlo::Value, ErrorKind, std::string) override {
     ++inst_.assertions;
   }
+  void check_numbers(ops::NumberCheck check) override {
+    inst_.number_checks.push_back(std::move(check));
+  }
 
  private:
   Instance& inst_;

@@ -35,6 +35,7 @@ struct Instance {
   Call call;
   std::vector<OutputSpec> outputs;
   std::vector<ScalarUse> scalars;
+  std::vector<ops::NumberCheck> number_checks;
   int64_t random_draws = 0;  // 32-bit draws, in whole Philox blocks of four
   int assertions = 0;
   // Multiplications of its float32 products in six passes, about; for the hint at precision.

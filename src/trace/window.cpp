@@ -65,6 +65,7 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
   for (const ScalarUse& use : inst.scalars) {
     if (use.holder) ops::check_fits(numbers[static_cast<size_t>(use.operand)], *use.holder);
   }
+  for (const ops::NumberCheck& check : inst.number_checks) check.apply(numbers);
   Node n;
   n.inst = &inst;
   n.first_input = static_cast<uint32_t>(r_.inputs.size());
