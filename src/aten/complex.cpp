@@ -52,9 +52,9 @@ void register_complex(Registry& r) {
   r.op("aten::_conj_physical", conj).elementwise();
   // conj_physical itself is composite, its out= and in-place forms are not.
   r.op("aten::conj_physical_", conj).elementwise();
-  r.out_op("aten::conj_physical.out", [](Ctx& x, Type, Value self) {
-     return conj(x, self);
-   }).elementwise();
+  r.out_op("aten::conj_physical.out", [](Ctx& x, Type, Value self) { return conj(x, self); })
+      .elementwise()
+      .out_casts(false);
 }
 
 }  // namespace tpu::aten

@@ -25,6 +25,12 @@ using ops::Registry;
 using ops::Scalar;
 
 struct TypeHost : ops::Host {
+  std::vector<ops::Number> numbers;
+  ops::Scalar operand(const ops::Number& n) {
+    numbers.push_back(n);
+    return {n.kind, static_cast<int32_t>(numbers.size()) - 1, std::nullopt};
+  }
+  void check_numbers(ops::NumberCheck check) override { check.apply(numbers); }
   int draws = 0, assertions = 0;
   Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
     return b.parameter({t, {}});
@@ -98,7 +104,7 @@ Value parse_tensor(hlo::Builder& b, const std::string& s) {
   return s == "-" ? Value{} : b.parameter(parse_type(s));
 }
 
-Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
+Arg parse_arg(hlo::Builder& b, TypeHost& host, const std::string& s, ArgKind kind) {
   if (kind == ArgKind::kTensor || kind == ArgKind::kOptTensor) return parse_tensor(b, s);
   if (kind == ArgKind::kTensorList || kind == ArgKind::kOptTensorList) {
     Values v;
@@ -113,7 +119,7 @@ Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
   const Number n = parse_number(s);
   switch (kind) {
     case ArgKind::kScalar:
-    case ArgKind::kOptScalar: return Scalar{n.kind, 0, std::nullopt};
+    case ArgKind::kOptScalar: return host.operand(n);
     case ArgKind::kNumber: return Attr(n);
     case ArgKind::kFloat:
     case ArgKind::kOptFloat: return Attr(n.d);
@@ -140,7 +146,7 @@ Outcome infer(const std::string& name, const std::string& args, const std::strin
   const auto words = parts(args, ' ');
   TPU_CHECK(words.size() == d->args.size(), name, " takes ", d->args.size(), " arguments");
   std::vector<Arg> values;
-  for (size_t i = 0; i < words.size(); ++i) values.push_back(parse_arg(b, words[i], d->args[i]));
+  for (size_t i = 0; i < words.size(); ++i) values.push_back(parse_arg(b, host, words[i], d->args[i]));
   const Values results = d->lower(x, values);
   Outcome o{"", host.draws, host.assertions};
   for (const Value& v : results)
@@ -516,7 +522,7 @@ TEST(programs_do_not_grow_with_the_matrix) {
     std::vector<Arg> args{b.parameter({DType::kF32, {n, n}})};
     const auto words = parts(rest, ' ');
     for (size_t i = 0; i < words.size(); ++i)
-      args.push_back(parse_arg(b, words[i], d->args[i + 1]));
+      args.push_back(parse_arg(b, host, words[i], d->args[i + 1]));
     (void)d->lower(x, args);
     return f.value_count();
   };

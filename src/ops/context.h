@@ -91,6 +91,10 @@ class Context {
     if (!ok) fail(ErrorKind::kType, cat(parts...));
   }
   template <class... P>
+  void check_value(bool ok, const P&... parts) const {  // ValueError
+    if (!ok) fail(ErrorKind::kValue, cat(parts...));
+  }
+  template <class... P>
   void check_supported(bool ok, const P&... parts) const {  // NotImplementedError
     if (!ok) fail(ErrorKind::kUnsupported, cat(parts...));
   }

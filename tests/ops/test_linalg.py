@@ -1,5 +1,7 @@
 """Linear algebra against the CPU: values, gradients, batches, empty, singular and NaN matrices."""
 
+import re
+
 import pytest
 import torch
 from helpers import run_python, same
@@ -192,10 +194,10 @@ def test_failure(f, a, text):
     ids=["lu_factor", "ldl_factor"],
 )
 def test_singular_factor(f, a):
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError) as on_cpu:
         f(a)
-    with pytest.raises(RuntimeError, match="singular"):
-        f(a.to("tpu"))[0].cpu()
+    with pytest.raises(RuntimeError, match=re.escape(str(on_cpu.value))):
+        f(a.to("tpu"))
 
 
 def test_codes_name_the_matrix():
