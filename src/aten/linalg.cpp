@@ -236,8 +236,8 @@ struct Cholesky {
 
 Cholesky cholesky(Context& x, Value a, bool upper) {
   if (x.has_lapack()) {
-    const Values r = lapack(x, "cholesky", {a}, {a.type(), {DType::kI32, {a.dim(0)}}},
-                            {{"upper", upper}});
+    const Values r =
+        lapack(x, "cholesky", {a}, {a.type(), {DType::kI32, {a.dim(0)}}}, {{"upper", upper}});
     return {r[0], r[1]};
   }
   const Value lower = upper ? adjoint(x, a) : a;
@@ -507,13 +507,13 @@ Value cross(Context& x, Value self, Value other, int64_t dim_arg) {
 
 void register_linalg(ops::Registry& r) {
   r.op("aten::linalg_cholesky_ex", cholesky_ex).column_major();
-  r.op("aten::cholesky", cholesky_op).column_major();
-  r.op("aten::cholesky_inverse", cholesky_inverse).column_major();
+  r.op("aten::cholesky", cholesky_op).column_major().out_casts(true);
+  r.op("aten::cholesky_inverse", cholesky_inverse).column_major().out_casts(true);
   r.op("aten::_cholesky_solve_helper", cholesky_solve_helper).column_major();
   r.op("aten::linalg_solve_triangular", solve_triangular_op).column_major();
   r.op("aten::triangular_solve", triangular_solve_op).column_major();
   r.op("aten::linalg_matrix_exp", matrix_exp);
-  r.op("aten::linalg_lstsq", lstsq).column_major();
+  r.op("aten::linalg_lstsq", lstsq).column_major().out_casts(true);
   r.op("aten::linalg_cross", cross);
   register_linalg_lu(r);
   register_linalg_qr(r);

@@ -254,17 +254,16 @@ Value form_q(Context& x, Value a, Value tau, int64_t columns_of_q) {
   if (!(x.has_lapack() || x.has_tpu_calls()) || k == 0 || hlo::product(d) == 0)
     return apply_q(x, a, tau, identity_like(x, {batch}, m, columns_of_q, a.dtype()), false);
   const Value vectors = padded(x, x.b.slice_dim(a, 2, 0, k), m, columns_of_q);
-  if (x.has_lapack())
-    return lapack(x, "householder_product", {vectors, tau}, {{a.dtype(), d}})[0];
+  if (x.has_lapack()) return lapack(x, "householder_product", {vectors, tau}, {{a.dtype(), d}})[0];
   const Value factors = x.b.pad(tau, x.constant(tau.dtype(), 0), {0, 0}, {0, columns_of_q - k});
   return tpu_call(x, "ProductOfElementaryHouseholderReflectors", {vectors, factors},
                   {{a.dtype(), d}})[0];
 }
 
 void register_linalg_qr(ops::Registry& r) {
-  r.op("aten::geqrf", geqrf).column_major();
+  r.op("aten::geqrf", geqrf).column_major().out_casts(true);
   r.op("aten::linalg_qr", qr).column_major();
-  r.op("aten::linalg_householder_product", householder_product).column_major();
+  r.op("aten::linalg_householder_product", householder_product).column_major().out_casts(true);
   r.op("aten::ormqr", ormqr).column_major();
 }
 

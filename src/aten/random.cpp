@@ -170,8 +170,7 @@ Value cauchy(Context& x, Value self, Scalar median, Scalar sigma) {
   const Value centred =
       x.b.sub(u, x.like(u, 0.5 - std::ldexp(1.0, -significand_bits(u.dtype()) - 1)));
   const Value tangent = x.b.unary(Op::kTan, x.b.mul(centred, x.like(u, std::numbers::pi)));
-  return x.convert(
-      x.b.add(x.b.mul(tangent, x.scalar_like(sigma, u)), x.scalar_like(median, u)), t);
+  return x.convert(x.b.add(x.b.mul(tangent, x.scalar_like(sigma, u)), x.scalar_like(median, u)), t);
 }
 
 Value log_normal(Context& x, Value self, Scalar mean, Scalar std) {
@@ -350,31 +349,39 @@ void register_random(ops::Registry& r) {
   r.op("aten::uniform", uniform).random().layout(like_self);
   r.op("aten::normal_", normal).random().layout(like_self);
   r.op("aten::normal_functional", normal).random().layout(like_self);
-  r.op("aten::normal.Tensor_float", [](Context& x, Value mean, Scalar std) {
-     check_normal_type(x, mean.dtype());
-     return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
-   }).random();
-  r.op("aten::normal.float_Tensor", [](Context& x, Scalar mean, Value std) {
-     check_normal_type(x, std.dtype());
-     const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
-     return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
-   }).random();
-  r.op("aten::normal.Tensor_Tensor", [](Context& x, Value mean, Value std) {
-     check_normal_type(x, mean.dtype());
-     const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
-     return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
-   }).random();
+  r.op("aten::normal.Tensor_float",
+       [](Context& x, Value mean, Scalar std) {
+         check_normal_type(x, mean.dtype());
+         return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
+       })
+      .random()
+      .out_casts(true);
+  r.op("aten::normal.float_Tensor",
+       [](Context& x, Scalar mean, Value std) {
+         check_normal_type(x, std.dtype());
+         const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
+         return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
+       })
+      .random()
+      .out_casts(true);
+  r.op("aten::normal.Tensor_Tensor",
+       [](Context& x, Value mean, Value std) {
+         check_normal_type(x, mean.dtype());
+         const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
+         return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
+       })
+      .random()
+      .out_casts(true);
 
-  r.op("aten::bernoulli", [](Context& x, Value self) {
-     return bernoulli_by_tensor(x, self, self);
-   }).random();
+  r.op("aten::bernoulli", [](Context& x, Value self) { return bernoulli_by_tensor(x, self, self); })
+      .random()
+      .out_casts(true);
   r.op("aten::bernoulli.Tensor", bernoulli_by_tensor).random().layout(like_self);
   r.op("aten::bernoulli.p", [](Context& x, Value self, Scalar p) {
      x.check_number(
          p, [](double v) { return v >= 0 && v <= 1; },
          "bernoulli_ expects p to be in [0, 1], but got p={}");
-     return bernoulli(x, self.dtype(), self.dims(),
-                      x.scalar(p, probability_type(self.dtype())));
+     return bernoulli(x, self.dtype(), self.dims(), x.scalar(p, probability_type(self.dtype())));
    }).random();
 
   r.op("aten::exponential",

@@ -99,11 +99,13 @@ def test_reduced_products(reduce):
 
 
 def test_reduced_product_with_ties():
-    left = torch.ones(2, 3).to_sparse_csr()
-    got, place = torch.ops.aten._sparse_mm_reduce_impl(left.to("tpu"), torch.ones(3, 2).to("tpu"), "amax")
-    want, first = torch.ops.aten._sparse_mm_reduce_impl(left, torch.ones(3, 2), "amax")
-    same(got, want)
-    same(place, first)
+    found = []
+    for device in ("cpu", "tpu"):
+        left = torch.ones(2, 3).to_sparse_csr().to(device).requires_grad_()
+        right = torch.ones(3, 2, device=device)
+        found.append(torch.ops.aten._sparse_mm_reduce_impl(left, right, "amax"))
+    for got, want in zip(found[1], found[0], strict=True):
+        same(got, want)
 
 
 def test_sampled_products():
