@@ -143,7 +143,8 @@ std::string infer(const std::string& name, const std::string& arguments) {
   const auto given = words(arguments, ' ');
   if (given.size() != d->args.size())
     throw std::runtime_error(cat(name, " takes ", d->args.size(), " arguments"));
-  for (size_t i = 0; i < given.size(); ++i) args.push_back(parse_arg(b, host, given[i], d->args[i]));
+  for (size_t i = 0; i < given.size(); ++i)
+    args.push_back(parse_arg(b, host, given[i], d->args[i]));
   std::string out;
   for (const Value& v : d->lower(x, args)) {
     out += cat(out.empty() ? "" : " ", v.valid() ? hlo::to_string(v.type()) : "undefined");

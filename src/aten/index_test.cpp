@@ -127,8 +127,11 @@ Arg parse_arg(hlo::Builder& b, TypeHost& host, const std::string& s, ArgKind kin
   }
 }
 
+ops::Target target;  // of `infer`
+
 struct Outcome {
   std::string results;
+  std::set<std::string> custom_calls;
   int draws = 0, assertions = 0;
 };
 
@@ -141,17 +144,23 @@ Outcome infer(const std::string& name, const std::string& args, const std::strin
   hlo::Builder b(f);
   TypeHost host;
   ops::ContextOptions options;
+  options.target = target;
   if (!out.empty()) options.out_type = parse_type(out);
   Context x(b, host, options);
   const auto words = parts(args, ' ');
   TPU_CHECK(words.size() == d->args.size(), name, " takes ", d->args.size(), " arguments");
   std::vector<Arg> values;
-  for (size_t i = 0; i < words.size(); ++i) values.push_back(parse_arg(b, host, words[i], d->args[i]));
+  for (size_t i = 0; i < words.size(); ++i)
+    values.push_back(parse_arg(b, host, words[i], d->args[i]));
   const Values results = d->lower(x, values);
-  Outcome o{"", host.draws, host.assertions};
+  Outcome o{"", {}, host.draws, host.assertions};
   for (const Value& v : results)
     o.results += cat(o.results.empty() ? "" : " ", v ? show(v.type()) : "-");
   b.finish(results);
+  for (const hlo::Instruction& i : f.entry().body) {
+    if (i.op == hlo::Op::kCustomCall)
+      o.custom_calls.insert(std::get<std::string>(i.attributes.at(0).second));
+  }
   return o;
 }
 
@@ -446,7 +455,7 @@ TEST(fft_types) {
   });
 }
 
-TEST(linalg_types) {
+void expect_linalg_types() {
   expect({
       {"aten::linalg_cholesky_ex", "f32[2,3,3] false false", "f32[2,3,3] i32[2]"},
       {"aten::linalg_cholesky_ex", "c64[0,0] true false", "c64[0,0] i32[]"},
@@ -489,6 +498,17 @@ TEST(linalg_types) {
       {"aten::_linalg_svd", "f32[3,5] false true -", "f32[3,3] f32[3] f32[3,5]"},
       {"aten::_linalg_svd", "f32[0,5] true true -", "f32[0,0] f32[0] f32[5,5]"},
   });
+}
+
+const ops::Target kLoops, kLapack{.cpu_plugin = true, .lapack = true, .tpu_calls = false},
+    kTpu{.cpu_plugin = false, .tpu_calls = true};
+
+TEST(linalg_types) {
+  for (const ops::Target t : {kLoops, kLapack, kTpu}) {
+    target = t;
+    expect_linalg_types();
+  }
+  target = {};
   expect_errors({
       {"aten::linalg_cholesky_ex", "f32[3,4] false false", "but they are 3 by 4 matrices"},
       {"aten::linalg_cholesky_ex", "i64[3,3] false false",
@@ -509,6 +529,27 @@ TEST(linalg_types) {
       {"aten::linalg_lstsq", "f32[3,4] f32[4,2] - -", "input.size(-2) should match other.size(-2)"},
       {"aten::linalg_cross", "f32[4] f32[4] -1", "must have length 3. Got 4 and 4"},
   });
+}
+
+TEST(linalg_custom_calls) {
+  const auto calls = [](ops::Target t, const char* op, const char* arguments) {
+    target = t;
+    const auto names = infer(op, arguments).custom_calls;
+    target = {};
+    return join(std::vector<std::string>(names.begin(), names.end()), " ");
+  };
+  const char* lu = "aten::linalg_lu_factor_ex";
+  EXPECT_EQ(calls(kLoops, lu, "f32[3,3] true false"), "");
+  EXPECT_EQ(calls(kLapack, lu, "f32[3,3] true false"), "torch_tpu.lu_factor");
+  EXPECT_EQ(calls(kLapack, lu, "f32[3,3] false false"), "");  // not in LAPACK
+  EXPECT_EQ(calls(kLapack, lu, "f32[0,3] true false"), "");
+  EXPECT_EQ(calls(kTpu, lu, "f32[3,3] true false"), "LuDecomposition");
+  const char* qr = "aten::linalg_qr";
+  EXPECT_EQ(calls(kLapack, qr, "f32[5,3] 'complete"),
+            "torch_tpu.geqrf torch_tpu.householder_product");
+  EXPECT_EQ(calls(kTpu, qr, "f32[5,3] 'complete"), "ProductOfElementaryHouseholderReflectors Qr");
+  EXPECT_EQ(calls(kLapack, "aten::_linalg_eigh", "f32[3,3] 'U true"), "torch_tpu.eigh");
+  EXPECT_EQ(calls(kTpu, "aten::_linalg_eigh", "f32[3,3] 'U true"), "");
 }
 
 // A factorisation is a loop: the program does not grow with the matrix.

@@ -398,7 +398,7 @@ void check_nonempty(const Context& x, const std::string& name, Value v, int64_t 
 }
 
 void register_reduce(Registry& r) {
-  r.op("aten::sum.dim_IntList", sum_over);
+  r.op("aten::sum.dim_IntList", sum_over).out_casts(true);
   r.op("aten::nansum", nan_sum).out_casts(true);
   r.op("aten::mean.dim", mean_over).out_casts(true);
   r.op("aten::prod", [](Context& x, Value self, Opt<DType> dtype) {

@@ -54,7 +54,7 @@ def test_out_of_another_dtype(op):
         want = op(sample.input, *sample.args, **sample.kwargs)
     except Exception as e:
         pytest.skip(f"the CPU refuses the sample: {e}")
-    want = [want] if isinstance(want, torch.Tensor) else list(want)
+    want = list(want) if isinstance(want, tuple) else [want]
     if not all(isinstance(w, torch.Tensor) for w in want):
         pytest.skip("gives no tensors")
     shapes, found = [w.shape for w in want], []
