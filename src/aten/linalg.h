@@ -2,9 +2,9 @@
 //
 // On a CPU plugin the host's LAPACK does the work (`lapack`), on a TPU the plugin's own LU and QR.
 // Elsewhere: StableHLO has Cholesky and triangular solves; everything else is a loop written with
-// its instructions, so that it runs on every plugin. All factorisations work on one batch dim ([batch, rows, columns]), in float32,
-// float64 or their complex types, with products in full precision. Loops have a fixed body:
-// programs do not grow with the matrix.
+// its instructions, so that it runs on every plugin. All factorisations work on one batch dim
+// ([batch, rows, columns]), in float32, float64 or their complex types, with products in full
+// precision. Loops have a fixed body: programs do not grow with the matrix.
 #pragma once
 #include <functional>
 

@@ -97,9 +97,9 @@ std::array<Value, 3> ldl_factor_ex(Context& x, Value a, bool hermitian, bool che
   };
   if (x.has_lapack()) {
     const Value matrices = one_batch(x, a);
-    const Values r =
-        lapack(x, "ldl_factor", {matrices},
-               {matrices.type(), {DType::kI32, {count, n}}, info.type()}, {{"hermitian", hermitian}});
+    const Values r = lapack(x, "ldl_factor", {matrices},
+                            {matrices.type(), {DType::kI32, {count, n}}, info.type()},
+                            {{"hermitian", hermitian}});
     check_info(r[2]);
     return {with_batch(x, r[0], batch), with_batch(x, r[1], batch), with_batch(x, r[2], batch)};
   }

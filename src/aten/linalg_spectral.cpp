@@ -303,8 +303,7 @@ Svd host_svd(Context& x, Value a, bool full, bool compute_uv) {
   const DType t = a.dtype();
   const Type s{hlo::real_type(t), {count, k}}, info{DType::kI32, {count}};
   std::vector<Type> types{s, info};
-  if (compute_uv)
-    types = {{t, {count, m, full ? m : k}}, s, {t, {count, full ? n : k, n}}, info};
+  if (compute_uv) types = {{t, {count, m, full ? m : k}}, s, {t, {count, full ? n : k, n}}, info};
   const Values r = lapack(x, "svd", {a}, types, {{"full", full}, {"vectors", compute_uv}});
   x.assert_none(x.b.compare(Cmp::kNe, r.back(), x.like(r.back(), 0)), kSvdFailure,
                 ErrorKind::kLinAlg);

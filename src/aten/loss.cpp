@@ -88,12 +88,13 @@ void register_differences(Registry& r) {
   r.op(kMse.name, [](Ctx& x, Value self, Value target, int64_t reduction) {
      return difference_loss(x, kMse, self, target, reduction, {});
    }).elementwise();
-  r.op(kSmoothL1.name, [](Ctx& x, Value self, Value target, int64_t reduction, Scalar beta) {
-     x.check_number(
-         beta, [](double v) { return v >= 0; },
-         "smooth_l1_loss does not support negative values for beta.");
-     return difference_loss(x, kSmoothL1, self, target, reduction, beta);
-   })
+  r.op(kSmoothL1.name,
+       [](Ctx& x, Value self, Value target, int64_t reduction, Scalar beta) {
+         x.check_number(
+             beta, [](double v) { return v >= 0; },
+             "smooth_l1_loss does not support negative values for beta.");
+         return difference_loss(x, kSmoothL1, self, target, reduction, beta);
+       })
       .fold("beta", 0)
       .elementwise();
   r.op(kHuber.name, [](Ctx& x, Value self, Value target, int64_t reduction, Scalar delta) {

@@ -49,8 +49,8 @@ Tensors tensors(const std::vector<FfiBuffer>& buffers) {
 
 template <size_t N>
 std::array<at::Tensor, N> operands(const FfiCall& call) {
-  TPU_CHECK(call.operands.size() == N, "the call has ", call.operands.size(), " operands; it takes ",
-            N);
+  TPU_CHECK(call.operands.size() == N, "the call has ", call.operands.size(),
+            " operands; it takes ", N);
   std::array<at::Tensor, N> out;
   std::ranges::move(tensors(call.operands), out.begin());
   return out;
@@ -219,8 +219,7 @@ void check_ldl_pivots(const at::Tensor& pivots) {
 
 void ldl_solve(const FfiCall& call) {
   const auto [factors, pivots, b] = operands<3>(call);
-  TPU_CHECK(pivots.dim() == 2 && pivots.scalar_type() == at::kInt,
-            "pivots are a matrix of int32");
+  TPU_CHECK(pivots.dim() == 2 && pivots.scalar_type() == at::kInt, "pivots are a matrix of int32");
   check_ldl_pivots(pivots);
   give(call, {at::linalg_ldl_solve(factors, pivots, b, call.flag("hermitian"))});
 }

@@ -725,7 +725,8 @@ TEST(cts_ffi_handler) {
         module("%0: tensor<1xf32>", "tensor<1xf32>", "tensor<1xf32>",
                cat("  %1 = \"stablehlo.custom_call\"(%0) {call_target_name = \"", target,
                    "\", api_version = 4 : i32, backend_config = {negated = true}} : "
-                   "(tensor<1xf32>) -> tensor<1xf32>\n  \"func.return\"(%1) : (tensor<1xf32>) -> ()\n")),
+                   "(tensor<1xf32>) -> tensor<1xf32>\n  \"func.return\"(%1) : (tensor<1xf32>) -> "
+                   "()\n")),
         "mlir", {});
     const Buffer good = upload(client, {7}), bad = upload(client, {-7});
     EXPECT_EQ(download(run(copy, {good.handle()})), Floats{-7});

@@ -116,8 +116,7 @@ std::vector<FfiBuffer> buffers(const Buffers& from) {
   for (int64_t i = 0; i < from.size; ++i) {
     TPU_CHECK(from.kinds[i] == kBuffer, "an argument of a custom call is no buffer");
     const Buffer& b = *from.items[i];
-    out.push_back(
-        {element_type(b.type), std::span(b.dims, static_cast<size_t>(b.rank)), b.data});
+    out.push_back({element_type(b.type), std::span(b.dims, static_cast<size_t>(b.rank)), b.data});
   }
   return out;
 }

@@ -234,8 +234,7 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
   TPU_CHECK(waits, "nothing that these tensors need is deferred; lower works in fused mode");
   const auto live = d.window.live_outputs();
   const std::vector<bool> donated(d.window.parameters().size());
-  const trace::Lowered lowered =
-      trace::lower(d.window, live, donated, r.instances().target());
+  const trace::Lowered lowered = trace::lower(d.window, live, donated, r.instances().target());
   return hlo::print(*lowered.function);
 }
 

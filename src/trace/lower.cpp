@@ -228,9 +228,8 @@ Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target ta
   }
   WindowHost host(b, w.packs(), generator);
   host.keep_assertions = results.assertions;
-  const std::vector<hlo::Value> computed =
-      run_nodes(w, live, b, host, parameters, target,
-                [](const Node& node) { return traced_name(node); });
+  const std::vector<hlo::Value> computed = run_nodes(
+      w, live, b, host, parameters, target, [](const Node& node) { return traced_name(node); });
   std::vector<hlo::Value> outputs;
   for (int32_t o : results.outputs) {
     const int32_t n = ~o;

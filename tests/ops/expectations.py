@@ -74,7 +74,9 @@ KNOWN_FAILURES: dict[str, str] = {}
 # What fails in the wider run of docs/conformance.md, other than draws, and why it stays. The facts are
 # tested in tests/ops/test_differences.py.
 ORDER = "equal values come in order of their indices; the CPU's order depends on its algorithm"
-STATISTICS = "float32, as PyTorch's own reference says for all devices but the CPU, which rounds them"
+STATISTICS = (
+    "float32, as PyTorch's own reference says for all devices but the CPU, which rounds them"
+)
 CONFORMANCE_DIFFERENCES = {
     "_native_batch_norm_legit": STATISTICS,
     "chalf": "XLA has no complex type of two float16: refused with a sentence",

@@ -109,9 +109,7 @@ def tensors(result):
 
 def gradient(f, a):
     x = a.clone().requires_grad_()
-    real = [
-        torch.view_as_real(r.resolve_conj()) if r.is_complex() else r for r in tensors(f(x))
-    ]
+    real = [torch.view_as_real(r.resolve_conj()) if r.is_complex() else r for r in tensors(f(x))]
     total = sum((r * r.detach().cos()).sum() for r in real if r.requires_grad)
     return torch.autograd.grad(total, x)[0]
 

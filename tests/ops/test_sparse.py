@@ -112,7 +112,9 @@ def test_sampled_products():
     csr, left, right = csr_matrix(), torch.randn(5, 6), torch.randn(6, 4)
     on = [t.to("tpu") for t in (csr, left, right)]
     got = torch.sparse.sampled_addmm(*on, beta=0.5, alpha=2.0)
-    same(got.to_dense(), torch.sparse.sampled_addmm(csr, left, right, beta=0.5, alpha=2.0).to_dense())
+    same(
+        got.to_dense(), torch.sparse.sampled_addmm(csr, left, right, beta=0.5, alpha=2.0).to_dense()
+    )
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         torch.sparse.sampled_addmm(on[0], on[1], on[1])
 
