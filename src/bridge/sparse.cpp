@@ -174,7 +174,10 @@ Tensor product(const Tensor& self, const Tensor& dense) {
 }
 
 Tensor mm(const Tensor& self, const Tensor& mat2) {
-  if (self.layout() == c10::kStrided) return product(mat2.t(), self.t()).t();
+  if (self.layout() == c10::kStrided) {
+    const Tensor coo = is_coo(mat2) ? mat2 : mat2.to_sparse();
+    return product(coo.t(), self.t()).t();
+  }
   return product(self, mat2.layout() == c10::kStrided ? mat2 : mat2.to_dense());
 }
 Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
@@ -207,6 +210,26 @@ struct Elements {
 Tensor with_csr_values(const Tensor& self, const Tensor& values) {
   return at::_sparse_csr_tensor_unsafe(self.crow_indices(), self.col_indices(), values,
                                        self.sizes(), values.options().layout(self.layout()));
+}
+
+Tensor mul_csr(const Tensor& self, const Tensor& other) {
+  const bool first = self.is_sparse_csr();
+  const Tensor& csr = first ? self : other;
+  const Tensor& factor = first ? other : self;
+  TORCH_CHECK(factor.layout() == c10::kStrided && factor.dim() == 0,
+              "mul: a CSR tensor can be multiplied by a number only; use .to_sparse()");
+  return with_csr_values(csr, at::mul(csr.values(), factor));
+}
+
+// The elements of self at the places of the CSR matrix `mask`.
+Tensor csr_mask(const Tensor& self, const Tensor& mask) {
+  TORCH_CHECK(mask.is_sparse_csr() && mask.dim() == 2 && self.sizes() == mask.sizes(),
+              "sparse_mask: needs a matrix and a CSR mask of its sizes, got ", self.sizes(),
+              " and ", mask.sizes());
+  const Elements e(mask);
+  const Tensor dense = self.layout() == c10::kStrided ? self : self.to_dense();
+  const Tensor places = at::add(at::mul(e.rows, mask.size(1)), e.columns);
+  return with_csr_values(mask, dense.reshape({-1}).index_select(0, places));
 }
 
 // beta * self + alpha * mat1 @ mat2, at the places of self.
@@ -409,6 +432,8 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("_to_sparse.sparse_dim",
          static_cast<ToSparseDim*>(at::native::sparse_compressed_to_sparse));
   m.impl("add.Tensor", add);
+  m.impl("mul.Tensor", mul_csr);
+  m.impl("sparse_mask", csr_mask);
   m.impl("sparse_sampled_addmm", sampled_addmm);
   m.impl("_sparse_mm_reduce_impl", mm_reduce);
   m.impl("_sparse_mm_reduce_impl_backward", mm_reduce_backward);

@@ -71,8 +71,8 @@ REFUSED = {
 }
 # Missing or wrong, each with what it is; strict: one that passes must leave the list.
 KNOWN_FAILURES: dict[str, str] = {}
-# What fails in the wider run of docs/conformance.md, other than draws, and why it stays. The facts are
-# tested in tests/ops/test_differences.py.
+# What fails in the wider run of docs/conformance.md, other than draws, and why it stays. The facts
+# are tested in tests/ops/test_differences.py.
 ORDER = "equal values come in order of their indices; the CPU's order depends on its algorithm"
 STATISTICS = (
     "float32, as PyTorch's own reference says for all devices but the CPU, which rounds them"

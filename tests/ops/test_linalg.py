@@ -52,7 +52,7 @@ def ldl(a):
     return factors, pivots, linalg.ldl_solve(factors, pivots, right(a), hermitian=a.is_complex())
 
 
-# Of a square matrix to tensors that are unique. Those that start with an underscore have no gradient.
+# From a square matrix to tensors that are unique. Names that start with an underscore: no gradient.
 FUNCTIONS = {
     "lu_factor": lambda a: linalg.lu_factor(a),
     "lu_factor wide": lambda a: linalg.lu_factor(wide(a)),

@@ -117,6 +117,13 @@ def test_sampled_products():
     )
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         torch.sparse.sampled_addmm(on[0], on[1], on[1])
+    grads = []
+    for inputs in ((csr, left, right), on):
+        leaves = [t.detach().clone().requires_grad_() for t in inputs]
+        out = torch.sparse.sampled_addmm(*leaves, beta=0.5, alpha=2.0)
+        grads.append(torch.autograd.grad(out.to_dense().pow(2).sum(), leaves))
+    for got, want in zip(grads[1], grads[0], strict=True):
+        same(got.to_dense() if got.layout is torch.sparse_csr else got, want.to_dense())
 
 
 def test_sums_of_csr():
