@@ -19,6 +19,9 @@
 namespace tpu::runtime {
 namespace {
 
+using trace::line_of;
+using trace::NodeRange;
+
 // A window of this many nodes is flushed: XLA's compile time grows faster than linearly.
 constexpr size_t kDefaultMaxNodes = 2000;
 
@@ -70,12 +73,6 @@ std::array<std::atomic<trace::Trace*>, 128> traces{};
 thread_local std::vector<int> trace_stack;
 std::atomic<int> open_traces{0};
 int (*inherited_trace)() = nullptr;
-
-// "train.py:12 in step", or empty where there is no Python line.
-std::string line_of(const trace::Location& l) {
-  const auto& describe = trace::location_source().describe;
-  return l.code && describe ? describe(l) : "";
-}
 
 // "12 ops, aten::mm(...) to aten::add(...)".
 std::string summary(const trace::Window& w) {
@@ -146,8 +143,6 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-using trace::NodeRange;
 
 std::vector<NodeRange> nodes_between(size_t begin, size_t end) {
   std::vector<NodeRange> all;

@@ -191,12 +191,10 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
   add_pack(kI64, DType::kI64, w.packs().i64.size());
 
   WindowHost host(b, packs);
-  const auto& describe = location_source().describe;
   const std::vector<hlo::Value> computed =
       run_nodes(w, live, b, host, parameters, on_cpu_plugin, [&](const Node& node) {
-        std::string where = node.inst->def->name;
-        if (describe && node.location.code) where += " at " + describe(node.location);
-        return where;
+        const std::string line = line_of(node.location);
+        return node.inst->def->name + (line.empty() ? "" : " at " + line);
       });
   std::vector<hlo::Value> outputs;
   for (int32_t o : live) outputs.push_back(computed[static_cast<size_t>(o)]);
