@@ -139,6 +139,38 @@ def test_arguments_of_any_layout(make):
     assert_close(compiled(x).stride(), torch.compile(lambda x: x.exp() + x)(x.cpu()).stride())
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("which", ["neither", "input", "weight"])
+def test_convolutions_lie_as_in_eager_mode(dims, transposed, which):
+    form = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d}[dims]
+    convolve = getattr(F, f"conv_transpose{dims}d" if transposed else f"conv{dims}d")
+    x = torch.randn(2, 4, *(5,) * dims, device="tpu")
+    weight = torch.randn(4, 4, *(3,) * dims, device="tpu")
+    if which == "input":
+        x = x.to(memory_format=form)
+    elif which == "weight":
+        weight = weight.to(memory_format=form)
+
+    def f(x, weight):
+        return convolve(x, weight).relu().movedim(1, -1)
+
+    leaves = x.requires_grad_(), weight.requires_grad_()
+    got, want = torch.compile(f)(*leaves), f(*leaves)
+    assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert got.stride() == want.stride()
+    gradients = [torch.autograd.grad(y.square().sum(), leaves) for y in (got, want)]
+    assert_close(*gradients, rtol=1e-3, atol=1e-3)
+
+
+def test_views_of_channels_last():
+    def f(x, weight):
+        return F.conv2d(x, weight).permute(0, 2, 3, 1).view(-1, 2)
+
+    x = torch.randn(2, 3, 4, 4, device="tpu").to(memory_format=torch.channels_last)
+    same_as_eager(f, x, torch.randn(2, 3, 1, 1, device="tpu"))
+
+
 def test_random_numbers_are_those_of_eager_and_move_on():
     def f(x):
         return F.dropout(x, 0.5) + torch.rand_like(x), torch.randint(0, 100, (7,), device="tpu")
