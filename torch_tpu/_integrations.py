@@ -17,6 +17,7 @@ def install() -> None:
     """Arrange for all of it. Called once."""
     when_imported("torch._dynamo.backends.registry", _dynamo_backend)
     when_imported("torch._dynamo.device_interface", _dynamo_device)
+    when_imported("torch._subclasses.fake_impls", _fake_convolutions)
     when_imported("safetensors", _safetensors)
     when_imported("accelerate.utils.modeling", _accelerate_memory)
 
@@ -42,6 +43,43 @@ def _dynamo_device(device_interface: ModuleType) -> None:
     names = ["tpu", *(f"tpu:{i}" for i in range(torch.tpu.device_count()))]  # type: ignore[attr-defined]
     for name in names:
         device_interface.register_interface_for_device(name, interface)
+
+
+def _fake_convolutions(fake_impls: ModuleType) -> None:
+    # torch takes the results of a convolution on a device that it does not know for row-major;
+    # ours are channels_last where an operand is, as CUDA's and the CPU's.
+    aten = torch.ops.aten
+    table: dict[Any, Any] = fake_impls.op_implementations_dict
+
+    def channels_last(t: torch.Tensor) -> torch.memory_format | None:
+        form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim())
+        if form and t.is_contiguous(memory_format=form) and not t.is_contiguous():
+            return form
+        return None
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def convolution(fake_mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(fake_mode, func, *args, **kwargs)
+            first, second = [*args, *kwargs.values()][:2]
+            if first.fake_device.type != "tpu":
+                return result
+            form = channels_last(first) or channels_last(second)
+            if form is None:
+                return result
+            with fake_mode:
+                return torch.utils._pytree.tree_map_only(
+                    torch.Tensor,
+                    lambda t: t.contiguous(memory_format=form) if t.dim() == first.dim() else t,
+                    result,
+                )
+
+        return convolution
+
+    for op in (aten.convolution.default, aten._convolution.default, aten._convolution.deprecated):
+        table[op] = wrap(table[op])
+    backward = aten.convolution_backward.default
+    table[backward] = wrap(table[backward])
 
 
 # -- safetensors -----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ struct TypeHost : ops::Host {
     return b.parameter({t, {}});
   }
   Value random_state(hlo::Builder& b, int64_t) override { return b.parameter({DType::kU64, {2}}); }
-  void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string) override {}
+  void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string, bool) override {}
 };
 
 Registry& registry() {

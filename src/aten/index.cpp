@@ -31,7 +31,7 @@ struct Indexing {
 };
 
 // x[i, :, j] puts the batch dims first unless all indices stand side by side.
-Indexing plan_indexing(Context& x, Value self, const OptValues& indices) {
+Indexing plan_indexing(Context& x, Value self, const OptValues& indices, bool written) {
   const auto n = static_cast<int64_t>(indices.size());
   x.check_index(n <= self.rank(), "too many indices for tensor of dimension ", self.rank(),
                 " (got ", n, ")");
@@ -78,7 +78,9 @@ Indexing plan_indexing(Context& x, Value self, const OptValues& indices) {
   for (const int64_t d : p.indexed) {
     x.check_index(self.dim(d) != 0 || hlo::product(p.batch) == 0,
                   "index is out of bounds for dimension with size 0");
-    parts.push_back(x.checked_index(*indices[static_cast<size_t>(d)], self.dim(d), d));
+    const Value i = *indices[static_cast<size_t>(d)];
+    parts.push_back(written ? x.checked_place(i, self.dim(d), d)
+                            : x.checked_index(i, self.dim(d), d));
     if (parts.back().dtype() == DType::kI64) t = DType::kI64;
   }
   for (Value& v : parts) {
@@ -90,7 +92,7 @@ Indexing plan_indexing(Context& x, Value self, const OptValues& indices) {
 }
 
 Value index(Context& x, Value self, const OptValues& indices) {
-  const Indexing p = plan_indexing(x, self, indices);
+  const Indexing p = plan_indexing(x, self, indices, false);
   if (hlo::product(p.result) == 0) return x.zeros({self.dtype(), p.result});
   Dims slice = self.dims();
   for (const int64_t d : p.indexed) slice[static_cast<size_t>(d)] = 1;
@@ -134,7 +136,7 @@ Value index_put(Context& x, Value self, const OptValues& indices, Value values, 
           scalar_type_name(self.dtype()), " for the destination and ",
           scalar_type_name(values.dtype()), " for the source.");
   if (const Value v = put_by_mask(x, self, indices, values, accumulate)) return v;
-  const Indexing p = plan_indexing(x, self, indices);
+  const Indexing p = plan_indexing(x, self, indices, true);
   const Dims& shape = values.dims();
   bool fits = shape.size() <= p.result.size();
   for (size_t i = 0; fits && i < shape.size(); ++i) {
@@ -192,7 +194,7 @@ std::array<Value, 3> slices_along(Context& x, const char* name, Value self, int6
           "dimension. Got self.shape = ",
           self.dims(), " source.shape = ", source.dims());
   const Value v = at_least_1d(x, self);
-  return {v, x.checked_index(at_least_1d(x, index), v.dim(dim), dim, false), s};
+  return {v, x.checked_place(at_least_1d(x, index), v.dim(dim), dim, false), s};
 }
 
 Value index_add(Context& x, Value self, int64_t dim_arg, Value index, Value source, Scalar alpha) {
@@ -234,7 +236,7 @@ Value index_copy(Context& x, Value self, int64_t dim_arg, Value index, Value sou
   x.check_index(source.rank() == 0 || index.numel() == s.dim(dim),
                 "index_copy_(): Number of indices (", index.numel(),
                 ") should be equal to source.size(dim) (", s.dim(dim), ")");
-  const Value at = x.checked_index(at_least_1d(x, index), v.dim(dim), dim, false);
+  const Value at = x.checked_place(at_least_1d(x, index), v.dim(dim), dim, false);
   return x.b.reshape(write(x, v, along_dim(v.rank(), dim, at), s), self.dims());
 }
 
@@ -245,7 +247,7 @@ Value index_fill(Context& x, Value self, int64_t dim_arg, Value index, Value val
   x.check(index.rank() <= 1, "Index has to be a vector/scalar");
   const Value v = at_least_1d(x, self);
   const int64_t size = v.dim(dim);
-  const Value at = x.checked_index(at_least_1d(x, index), size, dim);
+  const Value at = x.checked_place(at_least_1d(x, index), size, dim);
   const Value marked = write(x, x.zeros({DType::kBool, {size}}), along_dim(1, 0, at),
                              x.b.splat({DType::kBool, at.dims()}, 1));
   const Value r =

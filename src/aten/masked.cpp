@@ -36,7 +36,7 @@ Value put(Context& x, Value self, Value index, Value source, bool accumulate) {
                 source.numel(), ", index.numel() = ", index.numel());
   x.check_index(self.numel() != 0 || index.numel() == 0,
                 "put_(): Tried to put elements into an empty tensor");
-  const Place at = along_dim(1, 0, x.checked_index(flatten(x, index), self.numel(), 0));
+  const Place at = along_dim(1, 0, x.checked_place(flatten(x, index), self.numel(), 0));
   const Value v = flatten(x, self), s = flatten(x, source);
   return x.b.reshape(accumulate ? combine(x, v, at, s, Op::kAdd) : write(x, v, at, s), self.dims());
 }

@@ -27,7 +27,9 @@ struct TypeHost : ops::Host {
     return b.parameter({t, {}});
   }
   Value random_state(hlo::Builder& b, int64_t) override { return b.parameter({DType::kU64, {2}}); }
-  void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string) override { ++assertions; }
+  void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string, bool) override {
+    ++assertions;
+  }
 };
 
 Registry& registry() {

@@ -195,7 +195,7 @@ Value scatter(Context& x, Value self_arg, int64_t dim_arg, Value index_arg, cons
   }
   x.check_index(self.dim(dim) > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
   const Dims batch = other_dims(self.rank(), dim);
-  const Place at{x.checked_index(index, self.dim(dim), dim, false),
+  const Place at{x.checked_place(index, self.dim(dim), dim, false),
                  {.update_window_dims = {},
                   .inserted_window_dims = {dim},
                   .scatter_dims_to_operand_dims = {dim},

@@ -8,7 +8,7 @@
 
 namespace tpu::aten {
 
-// Where a scatter writes. The indices are in range.
+// Where a scatter writes (Context::checked_place): indices beyond the range are left out.
 struct Place {
   Value indices;
   hlo::ScatterDims dims;

@@ -62,7 +62,7 @@ ValuePtr ready_value(const at::Tensor& t) {
     TORCH_WARN("called a synchronizing tpu operation");
   }
   RecorderLock lock;
-  ValuePtr v = read_value(t);
+  ValuePtr v = apply_bits(read_value(t), t);
   Runtime::get().make_ready(v, FlushReason::kRead);
   return v;
 }
@@ -125,33 +125,12 @@ void device_to_device(const at::Tensor& self, const at::Tensor& dst) {
   r.after_record(to);
 }
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool /*non_blocking*/) {
-  guarded([&] {
-    if (self.is_cpu()) {
-      host_to_device(self, dst);
-    } else if (dst.is_cpu()) {
-      device_to_host(self, dst);
-    } else {
-      TPU_CHECK(self.is_privateuseone() && dst.is_privateuseone(), ErrorKind::kUnsupported,
-                "a copy from ", self.device().str(), " to ", dst.device().str(),
-                " has to go through the CPU: use .cpu() first");
-      device_to_device(self, dst);
-    }
-  });
-  return dst;
-}
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking);
 
-// For torch's CPU fallback: the destination takes the source's sizes first.
-at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
-  guarded([&] {
-    RecorderLock lock;
-    resize_tensor(dst, self.sizes());
-  });
-  return copy_from(self, dst, false);
-}
+bool is_lazy(const at::Tensor& t) { return t.is_conj() || t.is_neg(); }
 
 // `_copy_from` of a lazy conjugate or negative: materialised first, or torch's fallback would clone
-// without end.
+// without end. Where a TorchDispatchMode calls, the keys of the bits do not lead here.
 at::Tensor copy_from_lazy(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   auto plain = [](const at::Tensor& t) {
     const auto bits =
@@ -179,6 +158,32 @@ at::Tensor copy_from_lazy(const at::Tensor& self, const at::Tensor& dst, bool no
   return dst;
 }
 
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  if (is_lazy(self) || is_lazy(dst)) return copy_from_lazy(self, dst, non_blocking);
+  guarded([&] {
+    if (self.is_cpu()) {
+      host_to_device(self, dst);
+    } else if (dst.is_cpu()) {
+      device_to_host(self, dst);
+    } else {
+      TPU_CHECK(self.is_privateuseone() && dst.is_privateuseone(), ErrorKind::kUnsupported,
+                "a copy from ", self.device().str(), " to ", dst.device().str(),
+                " has to go through the CPU: use .cpu() first");
+      device_to_device(self, dst);
+    }
+  });
+  return dst;
+}
+
+// For torch's CPU fallback: the destination takes the source's sizes first.
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  guarded([&] {
+    RecorderLock lock;
+    resize_tensor(dst, self.sizes());
+  });
+  return copy_from(self, dst, false);
+}
+
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   return guarded([&]() -> at::Scalar {
     TPU_CHECK(self.numel() == 1, "a Tensor with ", self.numel(),
@@ -197,7 +202,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format) {
   return guarded([&] {
     const c10::MemoryFormat f = format.value_or(c10::MemoryFormat::Preserve);
-    if (self.is_conj() || self.is_neg()) {
+    if (is_lazy(self)) {
       // The bit is a part of what the source says, not of the value it shares.
       at::Tensor out = at::empty_like(self, f);
       return out.copy_(self);

@@ -21,12 +21,10 @@ constexpr size_t kStateBytes = 16;
 
 TpuGenerator::TpuGenerator(c10::DeviceIndex device)
     : c10::GeneratorImpl(c10::Device(c10::DeviceType::PrivateUse1, device),
-                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(std::make_shared<trace::RandomState>(c10::default_rng_seed_val)) {}
 
-void TpuGenerator::set_current_seed(uint64_t seed) {
-  seed_ = seed;
-  offset_ = 0;
-}
+void TpuGenerator::set_current_seed(uint64_t seed) { *state_ = {seed, 0}; }
 
 uint64_t TpuGenerator::seed() {
   const uint64_t s = c10::detail::getNonDeterministicRandom();
@@ -40,29 +38,34 @@ void TpuGenerator::set_state(const c10::TensorImpl& state) {
               "RNG state is wrong size: a tpu generator's state has ", kStateBytes, " bytes, got ",
               state.numel());
   const auto* bytes = static_cast<const uint8_t*>(state.data());
-  std::memcpy(&seed_, bytes, sizeof seed_);
-  std::memcpy(&offset_, bytes + sizeof seed_, sizeof offset_);
+  std::memcpy(&state_->seed, bytes, sizeof state_->seed);
+  std::memcpy(&state_->offset, bytes + sizeof state_->seed, sizeof state_->offset);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> TpuGenerator::get_state() const {
   at::Tensor t = at::detail::empty_cpu({static_cast<int64_t>(kStateBytes)}, at::kByte,
                                        c10::kStrided, at::kCPU, std::nullopt, std::nullopt);
   auto* bytes = t.mutable_data_ptr<uint8_t>();
-  std::memcpy(bytes, &seed_, sizeof seed_);
-  std::memcpy(bytes + sizeof seed_, &offset_, sizeof offset_);
+  std::memcpy(bytes, &state_->seed, sizeof state_->seed);
+  std::memcpy(bytes + sizeof state_->seed, &state_->offset, sizeof state_->offset);
   return t.getIntrusivePtr();
 }
 
-trace::RandomState TpuGenerator::take(int64_t draws) {
-  const trace::RandomState s{seed_, offset_};
-  offset_ += (static_cast<uint64_t>(draws) + 3) / 4 * 4;
-  return s;
+void TpuGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  const auto* g = dynamic_cast<const TpuGenerator*>(other.get());
+  TORCH_CHECK(g && g->device() == device(), "a state of ", device().str(), " is needed");
+  state_ = g->state_;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> TpuGenerator::graphsafe_get_state() const {
+  auto g = c10::make_intrusive<TpuGenerator>(device().index());
+  g->state_ = state_;
+  return g;
 }
 
 TpuGenerator* TpuGenerator::clone_impl() const {
   auto* g = new TpuGenerator(device().index());
-  g->seed_ = seed_;
-  g->offset_ = offset_;
+  *g->state_ = *state_;
   return g;
 }
 
@@ -86,19 +89,30 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   return *g;
 }
 
+trace::RandomState take_random(trace::RandomState& s, c10::DeviceIndex device, int64_t draws) {
+  at::Generator owner = default_generator(device);
+  std::lock_guard lock(owner.mutex());
+  const trace::RandomState before = s;
+  s.offset += (static_cast<uint64_t>(draws) + 3) / 4 * 4;
+  return before;
+}
+
 trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device,
                                int64_t draws) {
-  if (trace::Trace* t = runtime::current_trace(device)) {
-    TPU_CHECK(!g || !g->defined() || *g == default_generator(device), ErrorKind::kUnsupported,
-              "a traced program draws from the device's default generator only; pass no generator");
-    return t->take_random(draws);
-  }
   at::Generator used = g && g->defined() ? *g : default_generator(device);
   TPU_CHECK(used.device().type() == c10::DeviceType::PrivateUse1,
             "Expected a 'tpu' device type for generator but found '",
             c10::DeviceTypeName(used.device().type(), true), "'");
+  const bool is_default = used == default_generator(device);
+  const auto& state = static_cast<TpuGenerator*>(used.unsafeGetGeneratorImpl())->state();
+  if (trace::Trace* t = runtime::current_trace(device)) {
+    TPU_CHECK(is_default || !t->is_program(), ErrorKind::kUnsupported,
+              "a traced program draws from the device's default generator only; pass no generator");
+    return t->take_random(state, draws);
+  }
+  if (is_default) return take_random(*state, device, draws);
   std::lock_guard lock(used.mutex());
-  return static_cast<TpuGenerator*>(used.unsafeGetGeneratorImpl())->take(draws);
+  return take_random(*state, device, draws);
 }
 
 }  // namespace tpu::bridge

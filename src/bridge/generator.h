@@ -6,6 +6,7 @@
 #pragma once
 #include <ATen/core/Generator.h>
 
+#include <memory>
 #include <optional>
 
 #include "trace/window.h"
@@ -17,21 +18,24 @@ class TpuGenerator final : public c10::GeneratorImpl {
   explicit TpuGenerator(c10::DeviceIndex device);
 
   void set_current_seed(uint64_t seed) override;
-  void set_offset(uint64_t offset) override { offset_ = offset; }
-  uint64_t get_offset() const override { return offset_; }
-  uint64_t current_seed() const override { return seed_; }
+  void set_offset(uint64_t offset) override { state_->offset = offset; }
+  uint64_t get_offset() const override { return state_->offset; }
+  uint64_t current_seed() const override { return state_->seed; }
   uint64_t seed() override;
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  // Generators that share one state, for AOTAutograd: it lets the default one draw from the state
+  // of another for the time of an op.
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
   static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
 
-  // The state before `draws` 32-bit draws; moves the offset past them.
-  trace::RandomState take(int64_t draws);
+  using State = std::shared_ptr<trace::RandomState>;
+  const State& state() const { return state_; }
 
  private:
   TpuGenerator* clone_impl() const override;
-  uint64_t seed_ = c10::default_rng_seed_val;
-  uint64_t offset_ = 0;
+  State state_;
 };
 
 const at::Generator& default_generator(c10::DeviceIndex device);
@@ -40,5 +44,8 @@ at::Generator make_generator(c10::DeviceIndex device);
 // mutex.
 trace::RandomState take_random(const std::optional<at::Generator>& g, c10::DeviceIndex device,
                                int64_t draws);
+// The state before `draws` 32-bit draws; moves the offset past them. Under the mutex of the default
+// generator.
+trace::RandomState take_random(trace::RandomState& s, c10::DeviceIndex device, int64_t draws);
 
 }  // namespace tpu::bridge

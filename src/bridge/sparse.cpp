@@ -1,6 +1,7 @@
 // Sparse tensors (COO, CSR) on the device: index and value tensors are ordinary ones, and every op
 // is written in terms of dense ops on them. An op that is not here says so in a sentence.
 #include <ATen/Functions.h>
+#include <ATen/OpMathType.h>
 #include <ATen/ops/_coalesced_native.h>
 #include <ATen/ops/_indices_native.h>
 #include <ATen/ops/_nnz_native.h>
@@ -259,6 +260,9 @@ Tensor row_lengths(const Tensor& self, const at::TensorOptions& options) {
   return self.crow_indices().diff().clamp_min(1).to(options.dtype()).unsqueeze(1);
 }
 
+// Half types are computed in float32 and rounded once.
+Tensor widened(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
+
 // Over the elements of each row of self, their products with rows of `other`; 0 for an empty row.
 // For a maximum or minimum also the element that it is.
 std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other,
@@ -271,12 +275,15 @@ std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other,
   TORCH_CHECK(self.scalar_type() == other.scalar_type(), "torch.sparse.mm: expected ",
               self.scalar_type(), " for both matrices, but got ", other.scalar_type());
   const Elements e(self);
-  const Tensor products = at::mul(other.index_select(0, e.columns), self.values().unsqueeze(1));
+  const auto type = other.scalar_type();
+  const Tensor products =
+      at::mul(widened(other).index_select(0, e.columns), widened(self.values()).unsqueeze(1));
   const Tensor zeros = at::zeros({self.size(0), other.size(1)}, products.options());
   const Tensor no_places = at::empty({0}, e.rows.options());
   if (reduce == "sum" || reduce == "mean") {
-    const Tensor sum = zeros.index_add(0, e.rows, products);
-    return {reduce == "sum" ? sum : at::div(sum, row_lengths(self, sum.options())), no_places};
+    Tensor sum = zeros.index_add(0, e.rows, products);
+    if (reduce == "mean") sum = at::div(sum, row_lengths(self, sum.options()));
+    return {sum.to(type), no_places};
   }
   TORCH_CHECK(reduce == "amax" || reduce == "amin",
               "reduce argument must be either sum, mean, amax or amin, got ", reduce);
@@ -285,7 +292,7 @@ std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other,
   const Tensor number = at::arange(self._nnz(), e.rows.options()).unsqueeze(1);
   const Tensor none = at::full_like(number, self._nnz());
   const Tensor hit = at::where(at::eq(products, most.index_select(0, e.rows)), number, none);
-  return {most,
+  return {most.to(type),
           at::full_like(zeros, self._nnz(), e.rows.options()).scatter_reduce(0, rows, hit, "amin")};
 }
 
@@ -293,21 +300,23 @@ std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& 
                                               const Tensor& other, c10::string_view reduce,
                                               const Tensor& places, std::array<bool, 2> wanted) {
   const Elements e(self);
-  const Tensor scaled =
-      reduce == "mean" ? at::div(grad_out, row_lengths(self, grad_out.options())) : grad_out;
-  Tensor grad = scaled.index_select(0, e.rows);  // of each element's products
+  const auto type = other.scalar_type();
+  Tensor grad = widened(grad_out);
+  if (reduce == "mean") grad = at::div(grad, row_lengths(self, grad.options()));
+  grad = grad.index_select(0, e.rows);  // of each element's products
   if (reduce == "amax" || reduce == "amin") {
     const Tensor number = at::arange(self._nnz(), e.rows.options()).unsqueeze(1);
     grad = at::where(at::eq(places.index_select(0, e.rows), number), grad, at::zeros_like(grad));
   }
   Tensor grad_self, grad_other;
   if (wanted[0]) {
-    const Tensor values = at::mul(grad, other.index_select(0, e.columns)).sum(1);
-    grad_self = with_csr_values(self, values);
+    const Tensor values = at::mul(grad, widened(other).index_select(0, e.columns)).sum(1);
+    grad_self = with_csr_values(self, values.to(type));
   }
   if (wanted[1]) {
-    grad_other =
-        at::zeros_like(other).index_add(0, e.columns, at::mul(grad, self.values().unsqueeze(1)));
+    grad_other = at::zeros_like(widened(other))
+                     .index_add(0, e.columns, at::mul(grad, widened(self.values()).unsqueeze(1)))
+                     .to(type);
   }
   return {grad_self, grad_other};
 }

@@ -1,8 +1,11 @@
 #include "bridge/tracing.h"
 
+#include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "bridge/dtype.h"
+#include "bridge/generator.h"
 #include "bridge/inherited.h"
 #include "bridge/tensor.h"
 #include "hlo/print.h"
@@ -10,21 +13,27 @@
 namespace tpu::bridge {
 namespace {
 
-// Sizes and strides of a dense layout with the dims in order of decreasing stride; empty when the
-// layout has gaps or overlaps.
-trace::Dims dense_sizes(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  std::vector<size_t> order(sizes.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+// Dims in order of decreasing stride where the layout is dense; empty where it has gaps or
+// overlaps.
+std::optional<trace::Dims> dense_order(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  trace::Dims order(sizes.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  const auto at = [](c10::IntArrayRef a, int64_t i) { return a[static_cast<size_t>(i)]; };
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+                   [&](int64_t a, int64_t b) { return at(strides, a) > at(strides, b); });
   int64_t expected = 1;
   for (size_t i = order.size(); i-- > 0;) {
-    if (sizes[order[i]] != 1 && strides[order[i]] != expected) return {};
-    expected *= sizes[order[i]];
+    if (at(sizes, order[i]) != 1 && at(strides, order[i]) != expected) return std::nullopt;
+    expected *= at(sizes, order[i]);
   }
-  trace::Dims dims;
-  for (size_t i : order) dims.push_back(sizes[i]);
-  return dims;
+  return order;
+}
+
+int32_t checked(c10::DeviceIndex device) {
+  const int count = Runtime::get().devices();
+  TPU_CHECK(device >= 0 && device < count, "there is no device tpu:", int{device},
+            "; this process has ", count, " tpu device(s)");
+  return device;
 }
 
 }  // namespace
@@ -32,12 +41,12 @@ trace::Dims dense_sizes(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
 Tracing::Tracing(c10::DeviceIndex device, bool for_tpu)
     // Without LAPACK: another process may run the program.
     : device_(device),
-      trace_(device, {.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin(),
-                      .tpu_calls = for_tpu || Runtime::get().instances().target().tpu_calls}) {
-  const int count = Runtime::get().devices();
-  TPU_CHECK(device >= 0 && device < count, "there is no device tpu:", int{device},
-            "; this process has ", count, " tpu device(s)");
-}
+      trace_(checked(device),
+             ops::Target{.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin(),
+                         .tpu_calls = for_tpu || Runtime::get().instances().target().tpu_calls}) {}
+
+Tracing::Tracing(c10::DeviceIndex device)
+    : device_(device), trace_(checked(device), Runtime::get().instances()) {}
 
 Tracing::~Tracing() {
   RecorderLock lock;
@@ -69,22 +78,32 @@ at::Tensor Tracing::placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides
             strides.size(), " strides");
   RecorderLock lock;
   const trace::DType type = to_dtype(dtype);
+  CompiledGraph::Argument argument{
+      dtype, {sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}, {}};
+  const std::optional<trace::Dims> order = dense_order(sizes, strides);
   trace::OutputSpec spec;
-  trace::Dims dims = dense_sizes(sizes, strides);
-  if (dims.empty()) {
-    dims.assign(sizes.begin(), sizes.end());
-  } else if (dims != trace::Dims(sizes.begin(), sizes.end())) {
+  trace::Dims dims;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    argument.order.push_back(order ? (*order)[i] : static_cast<int64_t>(i));
+    dims.push_back(sizes[static_cast<size_t>(argument.order[i])]);
+  }
+  if (order && !std::ranges::is_sorted(*order)) {
     spec.row_major = false;
-    spec.strides.assign(strides.begin(), strides.end());
-    spec.logical = trace::intern({type, {sizes.begin(), sizes.end()}});
+    spec.strides = argument.strides;
+    spec.logical = trace::intern({type, argument.sizes});
   }
   const trace::ValuePtr v = trace_.placeholder(trace::intern({type, dims}));
   at::Tensor user = make_tensor(v, &spec);
   at::Tensor base = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(user.storage()),
                                                              user.key_set(), user.dtype());
   base.unsafeGetTensorImpl()->set_sizes_contiguous(dims);
-  placeholders_.push_back({std::move(base), v});
+  placeholders_.push_back({std::move(base), v, std::move(argument)});
   return user;
+}
+
+int64_t Tracing::drawn() const {
+  const at::Generator g = default_generator(device_);
+  return trace_.drawn(static_cast<TpuGenerator*>(g.unsafeGetGeneratorImpl())->state());
 }
 
 Tracing::Program Tracing::finish(const std::vector<at::Tensor>& outputs, bool assertions) {
@@ -94,7 +113,7 @@ Tracing::Program Tracing::finish(const std::vector<at::Tensor>& outputs, bool as
   for (const at::Tensor& t : outputs) {
     TPU_CHECK(t.is_privateuseone() && t.device().index() == device_, "result ", results.size(),
               " of the program lies on ", t.device().str(), " and not on tpu:", int{device_});
-    results.push_back(read_value(t));
+    results.push_back(apply_bits(read_value(t), t));
   }
   std::vector<trace::Trace::Update> updates;
   for (const Placeholder& p : placeholders_) {
@@ -123,6 +142,57 @@ Tracing::Program Tracing::finish(const std::vector<at::Tensor>& outputs, bool as
   }
   if (made.random) program.arguments.push_back({Argument::Kind::kGenerator, -1, last_output});
   return program;
+}
+
+std::unique_ptr<CompiledGraph> Tracing::graph(const std::vector<at::Tensor>& outputs) {
+  TPU_CHECK(entered_, "a program can be finished only while it is traced");
+  RecorderLock lock;
+  std::vector<trace::ValuePtr> results;
+  const auto result = [&](trace::ValuePtr v) {
+    results.push_back(std::move(v));
+    return static_cast<int>(results.size()) - 1;
+  };
+  std::vector<CompiledGraph::Argument> arguments;
+  std::unordered_map<const trace::Slot*, int> memory_of;
+  std::vector<CompiledGraph::Memory> memories;
+  for (const Placeholder& p : placeholders_) {
+    arguments.push_back(p.argument);
+    trace::ValuePtr now = read_value(p.base);
+    if (now != p.value) arguments.back().written = result(std::move(now));
+    const trace::Slot* slot = slot_of(*p.base.storage().unsafeGetStorageImpl()).slot;
+    memory_of.emplace(slot, static_cast<int>(memories.size()));
+    memories.push_back({.argument = static_cast<int>(memories.size())});
+  }
+  std::vector<CompiledGraph::Result> made;
+  for (const at::Tensor& t : outputs) {
+    if (!t.defined()) {
+      made.emplace_back();
+      continue;
+    }
+    TPU_CHECK(t.is_privateuseone() && t.device().index() == device_ && !t.is_conj() && !t.is_neg(),
+              ErrorKind::kUnsupported, "result ", made.size(), " of the program on ",
+              t.device().str(), " is no plain tensor of tpu:", int{device_});
+    const trace::Place place = slot_of(*t.storage().unsafeGetStorageImpl());
+    TPU_CHECK(place.offset_bytes == 0, ErrorKind::kUnsupported, "result ", made.size(),
+              " of the program lies within another storage");
+    const auto [it, fresh] = memory_of.emplace(place.slot, static_cast<int>(memories.size()));
+    if (fresh) {
+      memories.push_back({.value = place.slot->value ? result(place.slot->value) : -1,
+                          .size_bytes = place.slot->size_bytes});
+    } else if (it->second < static_cast<int>(arguments.size())) {
+      CompiledGraph::Argument& a = arguments[static_cast<size_t>(it->second)];
+      TPU_CHECK(dense_order(a.sizes, a.strides), ErrorKind::kUnsupported,
+                "a result of the program is a view of an argument with gaps");
+      a.viewed = true;
+    }
+    made.push_back({it->second,
+                    t.scalar_type(),
+                    {t.sizes().begin(), t.sizes().end()},
+                    {t.strides().begin(), t.strides().end()},
+                    t.storage_offset()});
+  }
+  return std::make_unique<CompiledGraph>(device_, trace_.graph(results), std::move(arguments),
+                                         std::move(memories), std::move(made));
 }
 
 }  // namespace tpu::bridge

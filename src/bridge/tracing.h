@@ -6,9 +6,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "bridge/graph.h"
 #include "trace/trace.h"
 
 namespace tpu::bridge {
@@ -17,6 +19,8 @@ class Tracing {
  public:
   // `for_tpu`: the lowerings of a TPU, else those of the plugin in use.
   Tracing(c10::DeviceIndex device, bool for_tpu);
+  // For `graph`: what is traced runs here.
+  explicit Tracing(c10::DeviceIndex device);
   ~Tracing();
   Tracing(const Tracing&) = delete;
   Tracing& operator=(const Tracing&) = delete;
@@ -26,6 +30,9 @@ class Tracing {
 
   // A parameter. `strides` that are dense are kept, others become row-major.
   at::Tensor placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype);
+
+  // Random draws so far from the state that the default generator has.
+  int64_t drawn() const;
 
   struct Argument {
     enum class Kind { kPlaceholder, kConstant, kGenerator } kind;
@@ -41,11 +48,14 @@ class Tracing {
   };
   // The program of these results; inside of enter and exit, once.
   Program finish(const std::vector<at::Tensor>& outputs, bool assertions);
+  // The same as a function of the placeholders; undefined outputs stay so.
+  std::unique_ptr<CompiledGraph> graph(const std::vector<at::Tensor>& outputs);
 
  private:
   struct Placeholder {
     at::Tensor base;  // row-major over the storage of what the user has
     trace::ValuePtr value;
+    CompiledGraph::Argument argument;
   };
   const c10::DeviceIndex device_;
   bool entered_ = false;

@@ -380,18 +380,25 @@ Value Context::normal(DType t, const Dims& dims) {
 // ---- Index ranges.
 
 Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) {
+  return checked(index, size, dim, wrap, false);
+}
+Value Context::checked_place(Value index, int64_t size, int64_t dim, bool wrap) {
+  return checked(index, size, dim, wrap, true);
+}
+
+Value Context::checked(Value index, int64_t size, int64_t dim, bool wrap, bool written) {
   check_index(hlo::is_integer(index.dtype()), "tensors used as indices must be integers, got ",
               hlo::torch_name(index.dtype()));
   if (hlo::size_bytes(index.dtype()) < 4) index = b.convert(index, DType::kI32);
   if (hlo::is_unsigned(index.dtype())) index = b.convert(index, DType::kI64);
   const DType t = index.dtype();
+  Value bad;
   if (index.numel() > 0) {
     // One reduction tells both whether and which: the largest offender, or the type's smallest
     // value.
     const int64_t limit = hlo::integer_max(t);
     const Value none = b.splat(index.type(), hlo::integer_min(t));
-    Value bad =
-        b.compare(Cmp::kLt, index, b.splat(index.type(), wrap ? -std::min(size, limit) : 0));
+    bad = b.compare(Cmp::kLt, index, b.splat(index.type(), wrap ? -std::min(size, limit) : 0));
     if (size <= limit) {
       bad = b.logical_or(bad, b.compare(Cmp::kGe, index, b.splat(index.type(), size)));
     }
@@ -399,13 +406,15 @@ Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) 
     const Value worst = max(b.select(bad, above_none, none), all_axes(index));
     host_.assertion(b, b.compare(Cmp::kNe, worst, b.constant(t, hlo::integer_min(t))),
                     b.convert(worst, DType::kI64), ErrorKind::kIndex,
-                    cat("index {} is out of bounds for dimension ", dim, " with size ", size));
+                    cat("index {} is out of bounds for dimension ", dim, " with size ", size),
+                    !written);
   }
   index = b.convert(index, size <= kInt32Max ? DType::kI32 : DType::kI64);  // keeps a good index
   const auto splat = [&](int64_t v) { return b.splat(index.type(), v); };
   if (wrap) {
     index = b.select(b.compare(Cmp::kLt, index, splat(0)), b.add(index, splat(size)), index);
   }
+  if (written) return bad ? b.select(bad, splat(size), index) : index;
   const DType it = index.dtype();
   return b.clamp(b.constant(it, 0), index, b.constant(it, std::max<int64_t>(size - 1, 0)));
 }
@@ -441,7 +450,8 @@ void Context::check_numbers(std::initializer_list<Scalar> numbers,
 
 void Context::assert_none(Value violated, const std::string& text, ErrorKind kind) {
   if (violated.numel() == 0) return;
-  host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0), kind, text);
+  host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0), kind, text,
+                  true);
 }
 
 }  // namespace tpu::ops

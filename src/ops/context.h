@@ -41,9 +41,9 @@ class Host {
   // up) consecutive offsets, which no other draw may use.
   virtual Value random_state(hlo::Builder& b, int64_t count) = 0;
   // `violated`: rank-0 bool. Reported at the next sync with the text; `value` (rank-0 int64) goes
-  // with it.
+  // with it. `spoils`: what the op gives is wrong then, and must not be read.
   virtual void assertion(hlo::Builder& b, Value violated, Value value, ErrorKind kind,
-                         std::string text) = 0;
+                         std::string text, bool spoils) = 0;
   // To be applied whenever the op is recorded.
   virtual void check_numbers(NumberCheck) {}
 };
@@ -202,10 +202,13 @@ class Context {
   // 5". Gives the index with negatives wrapped when `wrap`, clamped into [0, size) so nothing else
   // is touched.
   Value checked_index(Value index, int64_t size, int64_t dim, bool wrap = true);
+  // The same for a place that is written: a bad index is `size`, and a scatter leaves it out.
+  Value checked_place(Value index, int64_t size, int64_t dim, bool wrap = true);
   // General form: text reported when `violated` (any dims, bool) has a true element.
   void assert_none(Value violated, const std::string& text, ErrorKind kind = ErrorKind::kInvalid);
 
  private:
+  Value checked(Value index, int64_t size, int64_t dim, bool wrap, bool written);
   struct Promotion {
     // Highest type seen per category: tensors with dims, 0-d tensors, Python numbers.
     Opt<DType> dim, zero, wrapped;

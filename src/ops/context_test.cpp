@@ -23,7 +23,8 @@ struct RecordingHost : Host {
     draws.push_back(count);
     return b.splat({kU64, {2}}, 0);
   }
-  void assertion(hlo::Builder&, Value violated, Value value, ErrorKind, std::string text) override {
+  void assertion(hlo::Builder&, Value violated, Value value, ErrorKind, std::string text,
+                 bool) override {
     EXPECT_TRUE(violated.type() == (Type{kBool, {}}));
     EXPECT_TRUE(value.type() == (Type{kI64, {}}));
     texts.push_back(std::move(text));

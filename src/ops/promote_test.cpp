@@ -61,7 +61,7 @@ TEST(float8_promotes_with_itself_only) {
 struct NoHost : Host {
   Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override { return b.constant(t, 1); }
   Value random_state(hlo::Builder& b, int64_t) override { return b.splat({kU64, {2}}, 0); }
-  void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string) override {}
+  void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string, bool) override {}
 };
 
 TEST(result_type_has_three_categories) {

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "bridge/dtype.h"
 #include "bridge/errors.h"
+#include "bridge/graph.h"
 #include "bridge/tracing.h"
 #include "trace/trace.h"
 
@@ -19,6 +21,7 @@ namespace py = pybind11;
 namespace tpu::python {
 namespace {
 
+using bridge::CompiledGraph;
 using bridge::guarded;
 using bridge::Tracing;
 using trace::Location;
@@ -91,6 +94,11 @@ void bind_tracing(py::module_& m) {
              });
            }),
            py::arg("device"), py::arg("for_tpu"))
+      .def(py::init([](int device) {
+             return guarded(
+                 [&] { return std::make_unique<Tracing>(static_cast<c10::DeviceIndex>(device)); });
+           }),
+           py::arg("device"))
       .def("enter", [](Tracing& t) { guarded([&] { t.enter(); }); })
       .def("exit", [](Tracing& t) { guarded([&] { t.exit(); }); })
       .def("placeholder",
@@ -98,9 +106,33 @@ void bind_tracing(py::module_& m) {
               at::ScalarType dtype) {
              return guarded([&] { return t.placeholder(sizes, strides, dtype); });
            })
-      .def("finish", [](Tracing& t, const std::vector<at::Tensor>& outputs, bool assertions) {
-        return guarded([&] { return finish(t, outputs, assertions); });
+      .def("finish",
+           [](Tracing& t, const std::vector<at::Tensor>& outputs, bool assertions) {
+             return guarded([&] { return finish(t, outputs, assertions); });
+           })
+      .def_property_readonly("drawn", &Tracing::drawn)
+      .def("graph", [](Tracing& t, const std::vector<std::optional<at::Tensor>>& outputs) {
+        std::vector<at::Tensor> tensors;
+        for (const auto& o : outputs) tensors.push_back(o.value_or(at::Tensor()));
+        return guarded([&] { return t.graph(tensors); });
       });
+  py::class_<CompiledGraph>(m, "CompiledGraph")
+      .def_property_readonly("nodes", &CompiledGraph::nodes)
+      .def(
+          "__call__",
+          [](CompiledGraph& g, const py::list& arguments,
+             const std::vector<at::Tensor>& held) -> py::object {
+            std::vector<at::Tensor> tensors;
+            for (const py::handle x : arguments) {
+              if (THPVariable_Check(x.ptr())) tensors.push_back(THPVariable_Unpack(x.ptr()));
+            }
+            tensors.insert(tensors.end(), held.begin(), held.end());
+            if (!g.fits(tensors)) return py::none();
+            // The caller's list is emptied: what nobody else holds may be overwritten.
+            if (PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr) != 0)
+              throw py::error_already_set();
+            return py::cast(guarded([&] { return g.call(std::move(tensors)); }));
+          });
   m.def("push_path",
         [](const std::string& path) { module_path.push_back(trace::intern_path(path)); });
   m.def("pop_path", [] {

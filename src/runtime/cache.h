@@ -27,6 +27,9 @@ struct Program {
   std::vector<const trace::Type*> parameter_types;
   std::vector<const trace::Type*> output_types;                     // of the live outputs
   std::shared_ptr<const std::vector<trace::Assertion>> assertions;  // null: none
+  // Which parameters and assertions each output depends on (trace::dependencies); made when the
+  // first check has to be handed on.
+  std::vector<std::vector<bool>> dependencies;
   int64_t temporary_bytes = 0;
   // The scalar packs of the last launch, kept: a loop with constant numbers uploads nothing.
   trace::Packs packs;

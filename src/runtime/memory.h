@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "pjrt/buffer.h"
+#include "runtime/check.h"
 #include "trace/value.h"
 
 namespace tpu::runtime {
@@ -32,6 +33,7 @@ class DeviceBuffer final : public trace::Payload {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
   pjrt::Buffer buffer;
+  SharedChecks checks;  // what it depends on and is not known to hold
   int64_t size_bytes() const { return size_bytes_; }
 
  private:

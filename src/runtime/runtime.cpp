@@ -19,6 +19,9 @@
 namespace tpu::runtime {
 namespace {
 
+using trace::line_of;
+using trace::NodeRange;
+
 // A window of this many nodes is flushed: XLA's compile time grows faster than linearly.
 constexpr size_t kDefaultMaxNodes = 2000;
 
@@ -36,9 +39,6 @@ constexpr int64_t kMaxRecordedBytes = 2;
 constexpr int64_t kDonateFromBytes = int64_t{1} << 20;
 
 constexpr size_t kMaxSeenWindows = size_t{1} << 16;
-
-// A loop of lookups that nobody waits for must not pile up what it asserts.
-constexpr size_t kMaxPendingAssertions = 256;
 
 std::atomic<Runtime*> instance{nullptr};
 std::atomic<bool> forked{false};
@@ -71,12 +71,6 @@ std::array<std::atomic<trace::Trace*>, 128> traces{};
 thread_local std::vector<int> trace_stack;
 std::atomic<int> open_traces{0};
 int (*inherited_trace)() = nullptr;
-
-// "train.py:12 in step", or empty where there is no Python line.
-std::string line_of(const trace::Location& l) {
-  const auto& describe = trace::location_source().describe;
-  return l.code && describe ? describe(l) : "";
-}
 
 // "12 ops, aten::mm(...) to aten::add(...)".
 std::string summary(const trace::Window& w) {
@@ -147,8 +141,6 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-using trace::NodeRange;
 
 std::vector<NodeRange> nodes_between(size_t begin, size_t end) {
   std::vector<NodeRange> all;
@@ -384,12 +376,12 @@ void Runtime::after_record(Device& d) {
       break;
     case Mode::kStrict:
       flush(d, FlushReason::kStrict);
-      if (debug_checks_) check_assertions(d);
+      if (debug_checks_) d.checks.tell(false);
       break;
     case Mode::kDebug:
       flush(d, FlushReason::kStrict);
       for (const auto& e : d.launches.pending()) e->await();
-      check_assertions(d);
+      d.checks.tell(false);
       break;
   }
 }
@@ -685,17 +677,20 @@ void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
   launch.want_completion = true;
   pjrt::Event done = p.executable.execute(launch);
   ++counters().executes;
+  const std::vector<SharedChecks> checks = checks_of_outputs(
+      d, p, live, flags ? pjrt::Buffer(client_->api(), outputs.back()) : pjrt::Buffer());
   // What was donated is gone, or is the result: it is not counted twice.
   for (size_t i = 0; i < donated.size(); ++i) {
     if (donated[i]) w.parameters()[i]->payload.reset();
   }
   for (size_t i = 0; i < live.size(); ++i) {
     trace::Value& v = *w.outputs()[static_cast<size_t>(live[i])];
-    v.payload = std::make_unique<DeviceBuffer>(pjrt::Buffer(client_->api(), outputs[i]),
+    auto made = std::make_unique<DeviceBuffer>(pjrt::Buffer(client_->api(), outputs[i]),
                                                p.output_types[i]->size_bytes(), d.memory);
+    if (!checks.empty()) made->checks = checks[i];
+    v.payload = std::move(made);
     v.state = trace::Value::State::kReady;
   }
-  if (flags) push_assertions(d, p, pjrt::Buffer(client_->api(), outputs.back()));
   d.launches.push(std::move(done));
 }
 
@@ -770,8 +765,10 @@ void Runtime::make_ready(const trace::ValuePtr& v, FlushReason why) {
 trace::ValuePtr Runtime::copy_to(Device& to, const trace::ValuePtr& v) {
   check_copy(to, v->type->size_bytes());
   trace::ValuePtr r = trace::make_value(v->type, to.index);
-  r->payload = std::make_unique<DeviceBuffer>(buffer_of(*v).buffer.copy_to_device(to.pjrt.handle()),
-                                              v->type->size_bytes(), to.memory);
+  auto made = std::make_unique<DeviceBuffer>(buffer_of(*v).buffer.copy_to_device(to.pjrt.handle()),
+                                             v->type->size_bytes(), to.memory);
+  made->checks = buffer_of(*v).checks;
+  r->payload = std::move(made);
   r->state = trace::Value::State::kReady;
   return r;
 }
@@ -780,7 +777,16 @@ void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size
   const Stopwatch watch;
   const pjrt::Buffer& b = buffer_of(*v).buffer;
   b.await();
-  check_assertions(device(v->device));
+  CheckList& untold = device(v->device).checks;
+  if (const SharedChecks checks = buffer_of(*v).checks) {
+    for (const auto& c : *checks) {
+      const auto failure = c->failure();
+      if (!failure) continue;
+      untold.forget(*c);
+      throw Error(*failure);
+    }
+  }
+  untold.tell(false);
   if (on_cpu_ && b.is_on_cpu()) {
     std::memcpy(destination, reinterpret_cast<const void*>(b.unsafe_pointer()),
                 static_cast<size_t>(size_bytes));
@@ -798,71 +804,66 @@ void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size
 
 void Runtime::wait(Device& d) {
   for (const auto& e : d.launches.pending()) e->await();
-  check_assertions(d);
+  d.checks.tell(true);
 }
 
 std::shared_ptr<Marker> Runtime::mark(Device& d, bool timed) {
   return Marker::make(d.launches.pending(), timed);
 }
 
-void Runtime::push_assertions(Device& d, const Program& p, pjrt::Buffer flags) {
-  PendingAssertions pending{std::move(flags), p.assertions, {}};
-  for (const trace::Assertion& a : *p.assertions) {
-    pending.locations.push_back(d.window.nodes()[a.node].location);
-  }
-  std::lock_guard lock(d.assertions_mutex);
-  d.assertions.push_back(std::move(pending));
-  if (d.assertions.size() < kMaxPendingAssertions) return;
-  // Nobody has waited for long: what has held is forgotten.
-  std::erase_if(d.assertions, [&](const PendingAssertions& a) {
-    if (!a.flags.ready_event().is_ready()) return false;
-    const std::vector<int64_t> f = read_flags(a);
-    for (size_t i = 0; i < f.size(); i += 2) {
-      if (f[i] != 0) return false;
-    }
-    return true;
-  });
-}
+std::vector<SharedChecks> Runtime::checks_of_outputs(Device& d, Program& p,
+                                                     const std::vector<int32_t>& live,
+                                                     pjrt::Buffer flags) {
+  const trace::Window& w = d.window;
+  const auto parameter_checks = [&](size_t i) { return buffer_of(*w.parameters()[i]).checks; };
+  const size_t parameters = w.parameters().size();
+  bool any = p.assertions != nullptr;
+  for (size_t i = 0; i < parameters && !any; ++i) any = parameter_checks(i) != nullptr;
+  if (!any) return {};
+  static const std::vector<trace::Assertion> none;
+  const auto& assertions = p.assertions ? *p.assertions : none;
+  if (p.dependencies.empty()) p.dependencies = trace::dependencies(w, live, assertions);
 
-std::vector<int64_t> Runtime::read_flags(const PendingAssertions& p) const {
-  std::vector<int64_t> f(2 * p.assertions->size());
-  p.flags.await();
-  const size_t size = f.size() * sizeof(int64_t);
-  if (on_cpu_ && p.flags.is_on_cpu()) {
-    std::memcpy(f.data(), reinterpret_cast<const void*>(p.flags.unsafe_pointer()), size);
-  } else {
-    p.flags.to_host(f.data(), size).await();
-  }
-  return f;
-}
-
-void Runtime::check_assertions(Device& d) {
-  // Assertions are few; taking them all at once keeps the list short and its order that of the
-  // launches.
-  std::vector<PendingAssertions> pending;
-  {
-    std::lock_guard lock(d.assertions_mutex);
-    pending.swap(d.assertions);
-  }
-  for (size_t n = 0; n < pending.size(); ++n) {
-    const PendingAssertions& p = pending[n];
-    const std::vector<int64_t> flags = read_flags(p);
-    for (size_t i = 0; i < p.assertions->size(); ++i) {
-      if (flags[2 * i] == 0) continue;
-      const trace::Assertion& a = (*p.assertions)[i];
-      std::string text = a.text;
-      if (const size_t at = text.find("{}"); at != std::string::npos)
-        text.replace(at, 2, std::to_string(flags[2 * i + 1]));
-      if (const std::string line = line_of(p.locations[i]); !line.empty()) text += "\n  at " + line;
-      // Later launches are looked at next time.
-      std::lock_guard lock(d.assertions_mutex);
-      d.assertions.insert(
-          d.assertions.begin(),
-          std::make_move_iterator(pending.begin() + static_cast<std::ptrdiff_t>(n) + 1),
-          std::make_move_iterator(pending.end()));
-      throw Error(a.kind, std::move(text));
+  // Many outputs depend on the same: they share what was merged for the first.
+  std::vector<std::pair<std::vector<const Checks*>, SharedChecks>> known;
+  const auto inherited = [&](const std::vector<bool>& depends, size_t upto,
+                             const Checks& own) -> SharedChecks {
+    std::vector<const Checks*> key;
+    for (size_t i = 0; i < parameters; ++i) {
+      const SharedChecks c = depends[i] ? parameter_checks(i) : nullptr;
+      if (c && std::ranges::find(key, c.get()) == key.end()) key.push_back(c.get());
     }
+    SharedChecks all;
+    if (const auto it = std::ranges::find(known, key, &decltype(known)::value_type::first);
+        it != known.end()) {
+      all = it->second;
+    } else {
+      for (size_t i = 0; i < parameters; ++i) {
+        if (depends[i]) all = merged(parameter_checks(i), all);
+      }
+      known.emplace_back(std::move(key), all);
+    }
+    auto mine = std::make_shared<Checks>();
+    for (size_t a = 0; a < upto; ++a) {
+      if (depends[parameters + a]) mine->push_back(own[a]);
+    }
+    return mine->empty() ? all : merged(all, mine);
+  };
+
+  Checks own;
+  if (p.assertions) {
+    const auto shared = std::make_shared<Flags>(std::move(flags), assertions.size(), on_cpu_);
+    for (size_t a = 0; a < assertions.size(); ++a) {
+      own.push_back(std::make_shared<Check>(shared, a, assertions[a],
+                                            w.nodes()[assertions[a].node].location,
+                                            inherited(p.dependencies[a], a, own)));
+    }
+    d.checks.add(own);
   }
+  std::vector<SharedChecks> all;
+  for (size_t o = 0; o < live.size(); ++o)
+    all.push_back(inherited(p.dependencies[assertions.size() + o], assertions.size(), own));
+  return all;
 }
 
 void Runtime::shutdown() {

@@ -34,13 +34,6 @@ enum class Mode : uint8_t {
   kFused,   // ops are recorded and run together at a flush
 };
 
-// Results of assertions of a launch that nobody has looked at.
-struct PendingAssertions {
-  pjrt::Buffer flags;  // s64[2 n]
-  std::shared_ptr<const std::vector<trace::Assertion>> assertions;
-  std::vector<trace::Location> locations;  // one each
-};
-
 class Device {
  public:
   Device(int32_t number, const pjrt::Device& device)
@@ -51,9 +44,8 @@ class Device {
   trace::Window window;
   MemoryCounts memory;
   LaunchQueue launches;
-  std::mutex assertions_mutex;
-  std::vector<PendingAssertions> assertions;  // under its mutex
-  int64_t uploaded_bytes = 0;                 // since the last flush
+  CheckList checks;
+  int64_t uploaded_bytes = 0;  // since the last flush
   int64_t total_memory_bytes = 0;
   std::atomic<int64_t> memory_limit_bytes = 0;  // of it, what may be used
 };
@@ -104,13 +96,13 @@ class Runtime {
   trace::ValuePtr copy_to(Device& to, const trace::ValuePtr& v);
 
   // ---- Without the lock.
-  // Copies a ready value to host memory (dense, row-major) and checks assertions of finished work.
+  // Copies a ready value to host memory (dense, row-major). Throws the error of an assertion that
+  // the value depends on, or that this thread has launched and that was not told.
   void download(const trace::ValuePtr& v, void* destination, int64_t size_bytes);
-  // Waits for everything launched on the device; reports assertions.
+  // Waits for everything launched on the device; throws the first failed assertion that was not
+  // told.
   void wait(Device& d);
   std::shared_ptr<Marker> mark(Device& d, bool timed);
-  // Throws kIndex for the first assertion of launched work that failed; waits for that work.
-  void check_assertions(Device& d);
 
   // For bench/: seconds that the plugin alone takes for a launch of what is recorded and the
   // release of its results, the least of `rounds`. Donates nothing and leaves the window as it is.
@@ -147,8 +139,9 @@ class Runtime {
   void check_copy(Device& d, int64_t size_bytes);
   // Throws kMemory when that many more bytes are over the limit.
   void require(Device& d, int64_t bytes, const char* what) const;
-  void push_assertions(Device& d, const Program& p, pjrt::Buffer flags);
-  std::vector<int64_t> read_flags(const PendingAssertions& p) const;
+  // What each live output of the window depends on, given the program's flags, if it has any.
+  std::vector<SharedChecks> checks_of_outputs(Device& d, Program& p,
+                                              const std::vector<int32_t>& live, pjrt::Buffer flags);
   void check_memory(Device& d, const Program& p, const std::vector<bool>& donated);
   std::string memory_report(Device& d) const;
 

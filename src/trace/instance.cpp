@@ -22,7 +22,7 @@ class InferHost final : public ops::Host {
     inst_.random_draws += (count + 3) / 4 * 4;  // whole Philox blocks
     return b.splat({DType::kU64, {2}}, 0);
   }
-  void assertion(Builder&, hlo::Value, hlo::Value, ErrorKind, std::string) override {
+  void assertion(Builder&, hlo::Value, hlo::Value, ErrorKind, std::string, bool) override {
     ++inst_.assertions;
   }
   void check_numbers(ops::NumberCheck check) override {

@@ -65,11 +65,11 @@ class WindowHost final : public ops::Host {
   }
 
   void assertion(Builder& b, hlo::Value violated, hlo::Value value, ErrorKind kind,
-                 std::string text) override {
+                 std::string text, bool spoils) override {
     if (!keep_assertions) return;
     flags_.push_back(b.reshape(b.convert(violated, DType::kI64), {1}));
     flags_.push_back(b.reshape(b.convert(value, DType::kI64), {1}));
-    assertions.push_back({kind, std::move(text), number_});
+    assertions.push_back({kind, std::move(text), number_, spoils});
   }
 
   void leave() { drawn_ = 0; }
@@ -191,12 +191,10 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
   add_pack(kI64, DType::kI64, w.packs().i64.size());
 
   WindowHost host(b, packs);
-  const auto& describe = location_source().describe;
   const std::vector<hlo::Value> computed =
       run_nodes(w, live, b, host, parameters, target, [&](const Node& node) {
-        std::string where = node.inst->def->name;
-        if (describe && node.location.code) where += " at " + describe(node.location);
-        return where;
+        const std::string line = line_of(node.location);
+        return node.inst->def->name + (line.empty() ? "" : " at " + line);
       });
   std::vector<hlo::Value> outputs;
   for (int32_t o : live) outputs.push_back(computed[static_cast<size_t>(o)]);
@@ -204,6 +202,34 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
   if (const hlo::Value flags = host.flags(); flags.valid()) outputs.push_back(flags);
   b.finish(outputs);
   return result;
+}
+
+std::vector<std::vector<bool>> dependencies(const Window& w, std::span<const int32_t> live,
+                                            std::span<const Assertion> assertions) {
+  const size_t parameters = w.parameters().size();
+  std::vector<std::vector<bool>> of_node;
+  std::vector<size_t> producer(w.outputs().size());
+  size_t next = 0;  // assertions are in the order of their nodes
+  for (const Node& n : w.nodes()) {
+    const size_t number = of_node.size();
+    std::vector<bool>& mine = of_node.emplace_back(parameters + assertions.size());
+    for (size_t i = 0; i < input_count(n); ++i) {
+      const int32_t r = w.inputs()[n.first_input + i], output = ~r;
+      if (r >= 0) {
+        mine[static_cast<size_t>(r)] = true;
+        continue;
+      }
+      const std::vector<bool>& theirs = of_node[producer[static_cast<size_t>(output)]];
+      for (size_t k = 0; k < mine.size(); ++k) mine[k] = mine[k] || theirs[k];
+    }
+    for (; next < assertions.size() && assertions[next].node == number; ++next)
+      mine[parameters + next] = assertions[next].spoils;
+    for (size_t o = 0; o < n.inst->outputs.size(); ++o) producer[n.first_output + o] = number;
+  }
+  std::vector<std::vector<bool>> all;
+  for (const Assertion& a : assertions) all.push_back(of_node[a.node]);
+  for (int32_t o : live) all.push_back(of_node[producer[static_cast<size_t>(o)]]);
+  return all;
 }
 
 Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target target) {

@@ -17,6 +17,7 @@ struct Assertion {
   ErrorKind kind;
   std::string text;  // "{}" stands for the value
   uint32_t node;     // of the window: its line is that of the window, not of the program
+  bool spoils;       // the node's results are wrong where it does not hold
 };
 
 struct Lowered {
@@ -26,6 +27,11 @@ struct Lowered {
 
 Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<bool>& donated,
               ops::Target target);
+
+// For each assertion, then for each live output: whether its node depends on each parameter of the
+// window and, after those, on each assertion.
+std::vector<std::vector<bool>> dependencies(const Window& w, std::span<const int32_t> live,
+                                            std::span<const Assertion> assertions);
 
 // What a traced program gives, in terms of its window (Window::reference).
 struct TraceResults {

@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 namespace tpu::trace {
 namespace {
@@ -34,21 +35,39 @@ std::string path_text(int32_t number) {
   return p.texts[static_cast<size_t>(number)];
 }
 
+std::string line_of(const Location& l) {
+  if (l.path) return path_text(l.path);
+  const auto& describe = location_source().describe;
+  return l.code && describe ? describe(l) : "";
+}
+
 ValuePtr Trace::placeholder(const Type* type) {
   ValuePtr v = make_value(type, window_.device());
   v->state = Value::State::kPlaceholder;
   window_.reference(v);
+  placeholders_.push_back(v);
   return v;
 }
 
-RandomState Trace::take_random(int64_t draws) {
-  const RandomState s{0, draws_};
-  draws_ += (static_cast<uint64_t>(draws) + 3) / 4 * 4;  // as the generator of the device counts
+RandomState Trace::take_random(const std::shared_ptr<RandomState>& source, int64_t draws) {
+  size_t n = 0;
+  while (n < sources_.size() && sources_[n].state != source) ++n;
+  if (n == sources_.size()) sources_.push_back({source, 0});
+  const RandomState s{n, static_cast<uint64_t>(sources_[n].draws)};
+  sources_[n].draws += (draws + 3) / 4 * 4;  // as the generator of the device counts
   return s;
+}
+
+int64_t Trace::drawn(const std::shared_ptr<RandomState>& source) const {
+  for (const RandomSource& s : sources_) {
+    if (s.state == source) return s.draws;
+  }
+  return 0;
 }
 
 Trace::Program Trace::finish(const std::vector<ValuePtr>& outputs,
                              const std::vector<Update>& updates, bool assertions) {
+  const int64_t draws = sources_.empty() ? 0 : sources_[0].draws;
   TraceResults results;
   for (const ValuePtr& v : outputs) results.outputs.push_back(window_.reference(v));
   std::vector<std::pair<int32_t, int32_t>> moves;  // parameter, output
@@ -63,7 +82,7 @@ Trace::Program Trace::finish(const std::vector<ValuePtr>& outputs,
   results.aliases.assign(window_.parameters().size(), -1);
   for (const auto& [parameter, output] : moves)
     results.aliases[static_cast<size_t>(parameter)] = output;
-  results.random_draws = draws_;
+  results.random_draws = static_cast<uint64_t>(draws);
   results.assertions = assertions;
 
   Program p;
@@ -71,8 +90,45 @@ Trace::Program Trace::finish(const std::vector<ValuePtr>& outputs,
   p.parameters = window_.parameters();
   p.aliases = results.aliases;
   p.output_count = outputs.size();
-  p.random = draws_ > 0;
+  p.random = draws > 0;
   return p;
+}
+
+Graph Trace::graph(const std::vector<ValuePtr>& results) {
+  Graph g;
+  g.nodes = window_.nodes();
+  g.packs = window_.packs();
+  g.sources = sources_;
+  std::unordered_map<const Value*, int32_t> arguments;
+  for (const ValuePtr& v : placeholders_)
+    arguments.emplace(v.get(), static_cast<int32_t>(arguments.size()));
+  // Placeholders that nothing reads are no parameters of the graph.
+  std::vector<int32_t> numbers(window_.parameters().size(), -1);
+  const auto used = [&](int32_t r) {
+    if (r < 0) return r;
+    const ValuePtr& v = window_.parameters()[static_cast<size_t>(r)];
+    int32_t& n = numbers[static_cast<size_t>(r)];
+    if (n < 0) {
+      n = static_cast<int32_t>(g.parameters.size());
+      const auto it = arguments.find(v.get());
+      g.parameters.push_back(it != arguments.end() ? Graph::Parameter{it->second, {}}
+                                                   : Graph::Parameter{-1, v});
+    }
+    return n;
+  };
+  for (int32_t r : window_.inputs()) g.inputs.push_back(used(r));
+  for (const ValuePtr& v : results) {
+    const int32_t r = window_.reference(v);
+    numbers.resize(window_.parameters().size(), -1);
+    g.results.push_back(used(r));
+  }
+  for (const Node& n : g.nodes) {
+    if (n.inst->random_draws == 0) continue;
+    size_t at = n.first_scalar[3];
+    for (const ScalarUse& u : n.inst->scalars) at += u.dtype == DType::kI64;
+    g.random_at.push_back(at);
+  }
+  return g;
 }
 
 void Trace::close() {

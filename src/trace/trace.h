@@ -6,25 +6,39 @@
 // offsets from 0: the generator's state is an argument of the program. Guarded by the recorder's
 // lock; whose ops go into it is the runtime's business.
 #pragma once
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trace/graph.h"
 #include "trace/lower.h"
 
 namespace tpu::trace {
 
 class Trace {
  public:
-  Trace(int32_t device, ops::Target target) : window_(device) { instances_.set_target(target); }
+  // A program for the embedded CPU plugin or for a TPU, to be compiled.
+  Trace(int32_t device, ops::Target target)
+      : window_(device), own_(std::make_unique<InstanceTable>()), instances_(*own_) {
+    own_->set_target(target);
+  }
+  // One that will be recorded again, in windows whose instances are in `table`.
+  Trace(int32_t device, InstanceTable& table) : window_(device), instances_(table) {}
 
+  // Whether it becomes a program of its own, which has one generator, and not a graph.
+  bool is_program() const { return own_ != nullptr; }
   Window& window() { return window_; }
   InstanceTable& instances() { return instances_; }
 
   // A new parameter of the program.
   ValuePtr placeholder(const Type* type);
-  // The state for the next draws, relative to that at the program's start.
-  RandomState take_random(int64_t draws);
+  // For the next draws from that state: its number among those drawn from, in place of the seed,
+  // and the offset relative to what it was at the program's start.
+  RandomState take_random(const std::shared_ptr<RandomState>& source, int64_t draws);
+
+  // How much was drawn from that state so far.
+  int64_t drawn(const std::shared_ptr<RandomState>& source) const;
 
   struct Update {
     ValuePtr placeholder, value;  // of one type: the value goes where the placeholder was
@@ -39,17 +53,26 @@ class Trace {
   // Outputs, then updates. Values may be parameters themselves.
   Program finish(const std::vector<ValuePtr>& outputs, const std::vector<Update>& updates,
                  bool assertions);
+  // What has been recorded, as a graph with these results; the n-th placeholder is its n-th
+  // argument.
+  Graph graph(const std::vector<ValuePtr>& results);
   // Ends it: pending values fail, tensors with a value that were written get it back.
   void close();
 
  private:
   Window window_;
-  InstanceTable instances_;
-  uint64_t draws_ = 0;
+  std::unique_ptr<InstanceTable> own_;
+  InstanceTable& instances_;
+  std::vector<ValuePtr> placeholders_;
+  std::vector<RandomSource> sources_;
 };
 
 // Paths of modules ("layers.0.mlp") by number; 0 is no path. Numbers are kept for ever.
 int32_t intern_path(std::string_view path);
 std::string path_text(int32_t number);
+
+// The user's line, "train.py:12 in step": what a compiled graph calls its nodes, else the frame;
+// empty where there is no Python.
+std::string line_of(const Location& l);
 
 }  // namespace tpu::trace

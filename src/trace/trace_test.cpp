@@ -31,6 +31,11 @@ void fill_registry() {
   }();
 }
 
+const std::shared_ptr<RandomState>& generator() {
+  static const auto state = std::make_shared<RandomState>();
+  return state;
+}
+
 ValuePtr call(Trace& t, const char* op, std::vector<ValuePtr> in, std::vector<Number> numbers = {},
               Location where = {}) {
   CallKey k(ops::Registry::instance().find(op)->id, {});
@@ -39,7 +44,7 @@ ValuePtr call(Trace& t, const char* op, std::vector<ValuePtr> in, std::vector<Nu
   k.layout(nullptr, 0);
   const Instance& inst = t.instances().get(k.view());
   RandomState random;
-  if (inst.random_draws > 0) random = t.take_random(inst.random_draws);
+  if (inst.random_draws > 0) random = t.take_random(generator(), inst.random_draws);
   ValuePtr out;
   t.window().record(inst, in, numbers, random, where, &out);
   return out;
@@ -146,6 +151,41 @@ TEST(instructions_are_named_after_module_and_op) {
   EXPECT_TRUE(text.find("loc(\"layers.0.mlp|test::add|\")") != std::string::npos);
   EXPECT_EQ(path_text(where.path), "layers.0.mlp");
   EXPECT_EQ(intern_path("layers.0.mlp"), where.path);
+}
+
+TEST(a_graph_is_recorded_again_with_other_arguments) {
+  Fixture f;
+  const auto ready = [](Dims d) {
+    ValuePtr v = make_value(f32(std::move(d)), 0);
+    v->state = Traced::State::kReady;
+    return v;
+  };
+  const ValuePtr unused = f.trace.placeholder(f32({7})), a = f.trace.placeholder(f32({4}));
+  const ValuePtr constant = ready({4});
+  const ValuePtr x = call(f.trace, "test::scale", {a}, {Number::of(3.0)});
+  const ValuePtr y = call(f.trace, "test::noise", {call(f.trace, "test::noise", {x})});
+  const ValuePtr z = call(f.trace, "test::add", {y, constant});
+  const Graph g = f.trace.graph({z, a, constant});
+  EXPECT_EQ(g.nodes.size(), 4u);
+  EXPECT_EQ(g.parameters.size(), 2u);  // the unused one is none
+  EXPECT_EQ(g.sources.size(), 1u);
+  EXPECT_EQ(g.sources[0].draws, 8);
+
+  Window w(0);
+  const RandomState random[] = {{5, 100}};
+  const ValuePtr first = ready({4});
+  const auto once = w.record(g, std::vector{unused, first}, random);
+  EXPECT_TRUE(once[1] == first && once[2] == constant);
+  const auto twice = w.record(g, std::vector{unused, once[0]}, random);
+  EXPECT_EQ(w.nodes().size(), 8u);
+  EXPECT_EQ(w.parameters().size(), 2u);
+  EXPECT_EQ(w.inputs()[5], ~3);  // the second round reads what the first one gave
+  EXPECT_EQ(w.inputs().back(), 1);
+  EXPECT_EQ(w.packs().f32.size(), 2u);
+  const std::vector<int64_t> states = {5, 100, 5, 104, 5, 100, 5, 104};
+  EXPECT_TRUE(w.packs().i64 == states);
+  EXPECT_TRUE(w.live_outputs() == (std::vector<int32_t>{3, 7}));
+  EXPECT_THROW_MSG(w.record(g, std::vector{a, a}, random), "outside of it");
 }
 
 TEST(what_is_left_after_the_end_has_failed) {

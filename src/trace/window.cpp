@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "trace/graph.h"
+
 namespace tpu::trace {
 namespace {
 
@@ -53,15 +55,26 @@ int32_t Window::reference(const ValuePtr& v) {
   return v->index;
 }
 
+void Window::check_input(const ValuePtr& v) const {
+  if (v->epoch == epoch_ || v->state == Value::State::kReady) return;
+  TPU_CHECK(v->state != Value::State::kPlaceholder, "a tensor of a program that is being traced",
+            " has no value outside of it");
+  TPU_THROW(ErrorKind::kInternal, "a window was given a value of another window");
+}
+
+ValuePtr Window::add_output(const Type* type) {
+  if (!type) return r_.outputs.emplace_back();
+  ValuePtr v = make_value(type, device_);
+  v->epoch = epoch_;
+  v->index = static_cast<int32_t>(r_.outputs.size());
+  output_bytes_ += type->size_bytes();
+  return r_.outputs.emplace_back(std::move(v));
+}
+
 void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
                     std::span<const ops::Number> numbers, RandomState random, Location location,
                     ValuePtr* outputs) {
-  for (const ValuePtr& v : inputs) {
-    if (v->epoch == epoch_ || v->state == Value::State::kReady) continue;
-    TPU_CHECK(v->state != Value::State::kPlaceholder, "a tensor of a program that is being traced",
-              " has no value outside of it");
-    TPU_THROW(ErrorKind::kInternal, "a window was given a value of another window");
-  }
+  for (const ValuePtr& v : inputs) check_input(v);
   for (const ScalarUse& use : inst.scalars) {
     if (use.holder) ops::check_fits(numbers[static_cast<size_t>(use.operand)], *use.holder);
   }
@@ -86,21 +99,55 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
     r_.packs.i64.push_back(static_cast<int64_t>(random.seed));
     r_.packs.i64.push_back(static_cast<int64_t>(random.offset));
   }
-  for (size_t i = 0; i < inst.outputs.size(); ++i) {
-    const OutputSpec& spec = inst.outputs[i];
-    if (!spec.base) {
-      r_.outputs.emplace_back();
-      outputs[i] = ValuePtr();
-      continue;
-    }
-    ValuePtr v = make_value(spec.base, device_);
-    v->epoch = epoch_;
-    v->index = static_cast<int32_t>(r_.outputs.size());
-    output_bytes_ += spec.base->size_bytes();
-    r_.outputs.push_back(v);
-    outputs[i] = std::move(v);
-  }
+  for (size_t i = 0; i < inst.outputs.size(); ++i) outputs[i] = add_output(inst.outputs[i].base);
   r_.nodes.push_back(n);
+}
+
+std::vector<ValuePtr> Window::record(const Graph& g, std::span<const ValuePtr> arguments,
+                                     std::span<const RandomState> random) {
+  std::vector<int32_t> parameters;  // as inputs of this window
+  for (size_t p = 0; p < g.parameters.size(); ++p) {
+    const ValuePtr& v = g.parameter(static_cast<int32_t>(p), arguments);
+    check_input(v);
+    parameters.push_back(reference(v));
+  }
+  const auto first_output = static_cast<int32_t>(r_.outputs.size());
+  const auto first_input = static_cast<uint32_t>(r_.inputs.size());
+  const std::array<size_t, 4> first_scalar = {r_.packs.f32.size(), r_.packs.f64.size(),
+                                              r_.packs.i32.size(), r_.packs.i64.size()};
+  const auto add = [](auto& mine, const auto& theirs) {
+    mine.insert(mine.end(), theirs.begin(), theirs.end());
+  };
+  add(r_.packs.f32, g.packs.f32), add(r_.packs.f64, g.packs.f64);
+  add(r_.packs.i32, g.packs.i32), add(r_.packs.i64, g.packs.i64);
+  for (size_t at : g.random_at) {
+    int64_t* state = &r_.packs.i64[first_scalar[3] + at];
+    const RandomState& before = random[static_cast<size_t>(state[0])];
+    state[0] = static_cast<int64_t>(before.seed);
+    state[1] += static_cast<int64_t>(before.offset);
+  }
+  size_t input = 0;
+  for (Node n : g.nodes) {
+    const size_t inputs = n.inst->call.tensors.size();
+    stream_.push_back(n.inst->id);
+    for (size_t i = 0; i < inputs; ++i) {
+      const int32_t r = g.inputs[input++];
+      const int32_t mine = r >= 0 ? parameters[static_cast<size_t>(r)] : r - first_output;
+      r_.inputs.push_back(mine);
+      stream_.push_back(static_cast<uint32_t>(mine));
+    }
+    n.first_input += first_input;
+    n.first_output += static_cast<uint32_t>(first_output);
+    for (size_t i = 0; i < 4; ++i) n.first_scalar[i] += static_cast<uint32_t>(first_scalar[i]);
+    for (const OutputSpec& o : n.inst->outputs) add_output(o.base);
+    r_.nodes.push_back(n);
+  }
+  std::vector<ValuePtr> results;
+  for (int32_t r : g.results) {
+    const int32_t output = first_output + ~r;
+    results.push_back(r >= 0 ? g.parameter(r, arguments) : r_.outputs[static_cast<size_t>(output)]);
+  }
+  return results;
 }
 
 std::vector<int32_t> Window::live_outputs() const {

@@ -9,6 +9,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -62,6 +63,12 @@ struct RandomState {
   uint64_t seed = 0, offset = 0;
 };
 
+// The state of a generator that traced code draws from, and how much it draws.
+struct RandomSource {
+  std::shared_ptr<RandomState> state;
+  int64_t draws = 0;
+};
+
 using NodeRange = std::pair<size_t, size_t>;  // [begin, end)
 
 // What a window held, taken from it to be run in pieces.
@@ -98,6 +105,8 @@ struct Recording {
   size_t released_ = 0;
 };
 
+struct Graph;
+
 class Window {
  public:
   explicit Window(int32_t device) : device_(device) { start(); }
@@ -108,6 +117,11 @@ class Window {
   void record(const Instance& inst, std::span<const ValuePtr> inputs,
               std::span<const ops::Number> numbers, RandomState random, Location location,
               ValuePtr* outputs);
+
+  // Appends all calls of a graph; gives its results. `random`: for each source, the state before
+  // its first draw.
+  std::vector<ValuePtr> record(const Graph& g, std::span<const ValuePtr> arguments,
+                               std::span<const RandomState> random);
 
   // Gives a slot a new value. The one it had before this window is kept until the window has run,
   // so that a failure leaves tensors that were written in place as they were.
@@ -150,6 +164,9 @@ class Window {
 
  private:
   void start();
+  void check_input(const ValuePtr& v) const;
+  // A fresh value of that type, the next output of this window; null where there is no tensor.
+  ValuePtr add_output(const Type* type);
 
   int32_t device_;
   uint64_t epoch_ = 0;

@@ -439,3 +439,10 @@ def test_tracing_needs_enter_before_finish():
         tracing.finish([], False)
     with pytest.raises(RuntimeError, match="no device tpu:99"):
         _C.Tracing(99, True)
+
+
+def test_a_square_argument_may_be_transposed():
+    def text(x):
+        return trace(lambda x: x.sum(0), x).text
+
+    assert text(torch.ones(4, 4).t()) != text(torch.ones(4, 4))

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -183,6 +184,101 @@ def test_a_wrong_index_touches_nothing_else(mode):
         x[torch.tensor([2, 11]).to("tpu")] = 1.0
         torch.tpu.synchronize()
     assert x.cpu()[[0, 1]].abs().sum() == 0
+
+
+READS = {
+    "getitem": lambda x, i: x[i],
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "take": lambda x, i: x.take(i),
+    "embedding": lambda x, i: F.embedding(i, x),
+}
+WRITES = {
+    "index_put": lambda x, i: x.index_put_((i,), x.new_ones(())),
+    "accumulated": lambda x, i: x.index_put_((i,), x.new_ones(()), accumulate=True),
+    "two indices": lambda x, i: x.index_put_((i, i * 0), x.new_ones(())),
+    "index_add": lambda x, i: x.index_add_(0, i, x.new_ones(len(i), 2)),
+    "index_copy": lambda x, i: x.index_copy_(0, i, x.new_ones(len(i), 2)),
+    "index_fill": lambda x, i: x.index_fill_(0, i, 1.0),
+    "index_reduce": lambda x, i: x.index_reduce_(0, i, x.new_ones(len(i), 2), "amax"),
+    "scatter": lambda x, i: x.scatter_(0, i[:, None].expand(len(i), 2), 1.0),
+    "scatter_add": lambda x, i: x.scatter_add_(0, i[:, None], x.new_ones(len(i), 1)),
+    "scatter_reduce": lambda x, i: x.scatter_reduce_(0, i[:, None], x.new_ones(len(i), 1), "mean"),
+    "put": lambda x, i: x.view(-1)[:4].put_(i, x.new_ones(len(i))),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("late", [STRICT, FUSED])
+def test_what_depends_on_a_wrong_index_is_never_read(name, late):
+    torch.tpu.eager_mode = late
+    x, good = torch.ones(4, 2).to("tpu"), torch.ones(3).to("tpu")
+    y = READS[name](x, torch.tensor([2, 11]).to("tpu"))
+    total = (y * 2).sum() + good.sum()
+    other = good + 1
+    for _ in range(2):
+        with pytest.raises((IndexError, RuntimeError), match="11"):
+            total.item()
+    with pytest.raises((IndexError, RuntimeError), match="11"):
+        y.cpu()
+    # Told once, and of nothing else.
+    torch.tpu.synchronize()
+    assert other.tolist() == [2, 2, 2]
+    good += 1
+    assert good.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("late", [STRICT, FUSED])
+def test_what_is_written_by_a_wrong_index_is_left_out(name, late):
+    torch.tpu.eager_mode = late
+    want = torch.zeros(4, 2)
+    WRITES[name](want, torch.tensor([2]))
+    for wrong in (11, -11, 4, 2**40):
+        x = torch.zeros(4, 2).to("tpu")
+        with pytest.raises((IndexError, RuntimeError), match=str(wrong)):
+            WRITES[name](x, torch.tensor([2, wrong]).to("tpu"))
+            torch.tpu.synchronize()
+        exact(x, want)
+
+
+def test_an_error_is_told_to_the_thread_that_made_it():
+    x = torch.ones(4).to("tpu")
+    found = []
+
+    def work(index):
+        try:
+            found.append((index, (x[torch.tensor([index]).to("tpu")] * 2).tolist()))
+        except IndexError:
+            found.append((index, "IndexError"))
+
+    for _ in range(10):
+        threads = [threading.Thread(target=work, args=(i,)) for i in (1, 9, 2, 8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert sorted(found, key=str) == sorted(
+        [(1, [2.0]), (2, [2.0]), (8, "IndexError"), (9, "IndexError")] * 10, key=str
+    )
+    torch.tpu.synchronize()
+
+
+def test_weights_survive_a_step_with_a_wrong_token():
+    embedding = torch.nn.Embedding(3, 2).to("tpu")
+    before = embedding.weight.detach().cpu()
+    for tokens in ([0, 1], [0, 7], [2, 1]):
+        i = torch.tensor(tokens).to("tpu")
+        try:
+            embedding.zero_grad()
+            embedding(i).sum().backward()
+            torch.tpu.synchronize()
+        except IndexError as error:
+            assert "7" in str(error)
+        else:
+            want = torch.zeros(3, 2)
+            want[tokens] = 1.0
+            exact(embedding.weight.grad, want)
+    exact(embedding.weight.detach(), before)
 
 
 # ---- Memory, which runs out when the window runs: in a process of its own, with a limit.

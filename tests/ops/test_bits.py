@@ -64,3 +64,22 @@ def test_sizes_that_overflow_are_refused(make):
     for size in (1 << 62, (1 << 61) + 3):
         with pytest.raises(RuntimeError, match="overflow"):
             make(size, device="tpu")
+
+
+@pytest.mark.parametrize("make", [torch.conj, lambda z: z.conj().imag, lambda z: z.mH])
+def test_copies_below_a_dispatch_mode(make):
+    """There the keys of the bits do not lead to their kernels: ours look at the bits themselves."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Plain(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    on_cpu = torch.randn(3, 3, dtype=torch.complex64)
+    lazy, want = make(on_cpu.to("tpu")), make(on_cpu)
+    with Plain():
+        copies = [lazy.clone(), lazy.cpu(), torch.empty_like(lazy).copy_(lazy), lazy * 1]
+        number = lazy[0, 1].item()
+    for copy in copies:
+        torch.testing.assert_close(copy.cpu(), want.resolve_conj().resolve_neg())
+    assert number == want[0, 1].item()

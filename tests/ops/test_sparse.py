@@ -84,12 +84,13 @@ def csr_matrix():
     return dense.to_sparse_csr()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
-def test_reduced_products(reduce):
+def test_reduced_products(reduce, dtype):
     grads = []
     for device in ("cpu", "tpu"):
-        left = csr_matrix().to(device).requires_grad_()
-        right = torch.randn(4, 3, generator=torch.Generator().manual_seed(1)).to(device)
+        left = csr_matrix().to(dtype).to(device).requires_grad_()
+        right = torch.randn(4, 3, generator=torch.Generator().manual_seed(1)).to(dtype).to(device)
         right.requires_grad_()
         out = torch.sparse.mm(left, right, reduce)
         out.pow(2).sum().backward()

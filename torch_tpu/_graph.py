@@ -1,0 +1,336 @@
+"""A graph of AOTAutograd as a callable: traced once, one launch a call.
+
+The first call runs the graph on placeholders, through the recorder that eager mode uses; from then
+on the recording is repeated as a whole (src/bridge/graph.h), without Python. Graphs that cannot be
+recorded once and for all, because they read values or run code that may do anything, run op by op
+in fused mode instead, every time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torch_tpu import _C, _rng_state
+from torch_tpu.mode import EagerMode
+
+log = logging.getLogger(__name__)
+
+# Namespaces of operators that do nothing but compute their results.
+_PURE = ("aten", "prims", "inductor_prims", "quantized_decomposed", "torchvision", "tpu")
+# Higher-order operators whose own eager code runs on placeholders, or reads a value and so ends
+# the tracing.
+_HIGHER_ORDER = (
+    "associative_scan cond flex_attention flex_attention_backward invoke_subgraph map_impl "
+    "run_and_save_rng_state run_with_rng_state scan while_loop"
+).split()
+
+
+def run_graph(graph: fx.GraphModule, devices: Sequence[int]) -> Callable[[list[Any]], Any]:
+    """A callable, in AOTAutograd's boxed convention, that runs `graph`.
+
+    `devices`: indices of the tpu devices that it touches.
+    """
+    _rng_state.register()
+    reason = _not_recordable(graph)
+    if reason is None and len(devices) != 1:
+        reason = f"it touches {len(devices)} tpu devices"
+    if reason is not None:
+        return _boxed(_OpByOp(graph, devices, reason))
+    return _boxed(_Recorded(graph, devices[0]))
+
+
+def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    def boxed(args: list[Any]) -> Any:
+        return run(args)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+def _not_recordable(graph: fx.GraphModule) -> str | None:
+    """Why running the graph once does not tell what it does the next time; None where it does."""
+    for node in graph.graph.nodes:
+        value, target = node.meta.get("val"), node.target
+        on_host = isinstance(value, torch.Tensor) and value.device.type != "tpu"
+        if node.op == "placeholder":
+            if on_host and not _is_rng_state(node):
+                return f"its argument {node.name} lies on {value.device}"
+        elif node.op == "get_attr":
+            attribute = _attribute(graph, node)
+            if isinstance(attribute, fx.GraphModule) and (why := _not_recordable(attribute)):
+                return why
+        elif isinstance(target, torch._ops.OpOverload):
+            if target.namespace not in _PURE:
+                return f"nothing is known of {target}"
+            if on_host and torch.Tag.nondeterministic_seeded in target.tags:
+                return f"{target} draws numbers on {value.device}"
+        elif isinstance(target, torch._ops.HigherOrderOperator):
+            if target.__name__ not in _HIGHER_ORDER:
+                return f"nothing is known of {target}"
+        elif node.op in ("call_module", "call_method"):
+            return f"it has a {node.op}"
+    return None
+
+
+def _is_rng_state(placeholder: fx.Node) -> bool:
+    """Whether the argument is nothing but the state that random ops begin with."""
+    return all(
+        user.target is _rng_state.REPLAY and placeholder not in user.args[1:]
+        for user in placeholder.users
+    )
+
+
+def _attribute(graph: fx.GraphModule, node: fx.Node) -> Any:
+    value: Any = graph
+    for name in str(node.target).split("."):
+        value = getattr(value, name)
+    return value
+
+
+class _Recorded:
+    """A graph that is traced once for each kind of arguments."""
+
+    MOST = 64  # kinds; another one runs op by op
+
+    def __init__(self, graph: fx.GraphModule, device: int) -> None:
+        self.graph, self.device = graph, device
+        # Tensors that the graph itself holds are arguments, too: their values may change.
+        self.attributes = {
+            node: value
+            for node in graph.graph.nodes
+            if node.op == "get_attr"
+            and isinstance(value := _attribute(graph, node), torch.Tensor)
+            and value.device.type == "tpu"
+        }
+        self.held = tuple(self.attributes.values())
+        self.programs: dict[tuple[Any, ...], list[_Program]] = {}
+        self.op_by_op: _OpByOp | None = None
+
+    def __call__(self, args: list[Any]) -> Any:
+        if self.op_by_op is None:
+            # What shapes the code besides the tensors: the modes, and sizes that are arguments.
+            others = tuple(a for a in args if not isinstance(a, torch.Tensor))
+            programs = self.programs.setdefault(
+                (_C.precision(), torch.get_default_dtype(), others), []
+            )
+            for program in programs:
+                if (results := program(args, self.held)) is not None:
+                    return results
+            try:
+                if sum(map(len, self.programs.values())) >= self.MOST:
+                    raise RuntimeError(f"it was called in {self.MOST} ways")
+                program = self._trace(args)
+                programs.append(program)
+                if (results := program(args, self.held)) is not None:
+                    return results
+                raise RuntimeError("this thread is tracing a program of its own")
+            except Exception as error:
+                if not args:
+                    raise  # it ran
+                self.op_by_op = _OpByOp(self.graph, [self.device], f"{error}")
+        return self.op_by_op(args)
+
+    def _trace(self, args: list[Any]) -> _Program:
+        tracing = _C.Tracing(self.device)
+        states: list[tuple[int, torch.Generator]] = []
+
+        def given(n: int, x: Any) -> Any:
+            if not isinstance(x, torch.Tensor):
+                return x
+            if x.device.type == "cpu":  # the state of a generator: _is_rng_state
+                states.append((n, torch.Generator("tpu")))
+                return states[-1][1]
+            return tracing.placeholder(list(x.shape), list(x.stride()), x.dtype)
+
+        tracing.enter()
+        try:
+            with torch.no_grad(), torch._C._DisableAutocast():
+                inputs = [given(n, x) for n, x in enumerate(args)]
+                held = {node: given(0, x) for node, x in self.attributes.items()}
+                outputs = list(_Tracer(self.graph, held, tracing).run(*inputs))
+            tensors = [x if isinstance(x, torch.Tensor) else None for x in outputs]
+            return _Program(tracing.graph(tensors), outputs, states, self.device)
+        finally:
+            tracing.exit()
+
+
+class _Program:
+    """One recording, and what the graph takes and gives besides tensors of the device."""
+
+    def __init__(
+        self,
+        graph: _C.CompiledGraph,
+        outputs: list[Any],
+        states: list[tuple[int, torch.Generator]],
+        device: int,
+    ) -> None:
+        self.graph, self.states = graph, states
+        self.generator = _C.default_generator(device)
+        self.others = [
+            (i, x)
+            for i, x in enumerate(outputs)
+            if x is not None and not isinstance(x, torch.Tensor)
+        ]
+        self.offsets = [(i, x) for i, x in self.others if isinstance(x, _rng_state.Offset)]
+
+    def __call__(self, args: list[Any], held: tuple[torch.Tensor, ...]) -> list[Any] | None:
+        tensors, states = args, {}
+        if self.states:
+            states = {n: args[n] for n, _ in self.states}
+            tensors = [x for n, x in enumerate(args) if n not in states]
+            args.clear()
+            for n, generator in self.states:
+                generator.set_state(states[n])
+        before = self.generator.get_state() if self.offsets else None
+        results = self.graph(tensors, held)  # empties the list
+        if results is None:
+            for n, state in states.items():
+                tensors.insert(n, state)
+            args[:] = tensors
+            return None
+        for i, value in self.others:
+            results[i] = value
+        if before is not None:
+            for i, offset in self.offsets:
+                results[i] = offset.after(before)
+        return results
+
+
+class _OpByOp:
+    """A graph that runs through the recorder at every call, and is launched at its end."""
+
+    def __init__(self, graph: fx.GraphModule, devices: Sequence[int], reason: str) -> None:
+        log.info("a compiled graph runs op by op: %s", reason)
+        self.graph, self.devices = graph, devices
+        self.forward: Callable[[list[Any]], Any] | None = None
+
+    def __call__(self, args: list[Any]) -> Any:
+        for index in self.devices:
+            _C.begin_graph(index)
+        _C.push_mode(EagerMode.DEFER_AND_FUSE.value)
+        try:
+            result = self._first_run(args) if self.forward is None else self.forward(args)
+        finally:
+            _C.pop_mode()
+        for index in self.devices:
+            _C.end_graph(index)
+        return result
+
+    def _first_run(self, args: list[Any]) -> Any:
+        interpreter = _Interpreter(self.graph, {})
+        result = interpreter.boxed_run(args)
+        for node, order in interpreter.orders.items():
+            with self.graph.graph.inserting_after(node):
+                copy = self.graph.graph.call_function(_laid_out, (node, order))
+            node.replace_all_uses_with(copy)
+            copy.args = (node, order)
+        # The generated function empties the list of arguments, so that memory can be reused early.
+        self.graph.graph.set_codegen(fx.graph._BoxedCodeGen())
+        self.graph.recompile()
+        self.forward = self.graph.forward
+        return result
+
+
+class _Interpreter(fx.Interpreter):
+    """Runs a graph; results lie as their fake tensors do, and ops have the lines of the user.
+
+    Kernels lay results out as the CPU does, while the graph was made for the strides of its fake
+    tensors: where the two differ, `orders` tells in which order of dims a copy lies.
+    """
+
+    def __init__(self, graph: fx.GraphModule, held: dict[fx.Node, torch.Tensor]) -> None:
+        super().__init__(graph)
+        self.held = held
+        self.sizes: dict[Any, int] = {}  # of this run, by symbol
+        self.orders: dict[fx.Node, tuple[int, ...]] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n in self.held:
+            return self.held[n]
+        with _line(n):
+            result = super().run_node(n)
+            fake = n.meta.get("val")
+            if isinstance(result, int) and isinstance(fake, torch.SymInt):
+                self.sizes[fake.node.expr] = result
+            elif order := self.expected_order(n, fake, result):
+                self.orders[n] = order
+                return _laid_out(result, order)
+        return result
+
+    def expected_order(self, node: fx.Node, fake: Any, result: Any) -> tuple[int, ...] | None:
+        """The order of dims in which the result should lie, if it lies in another."""
+        if not (isinstance(result, torch.Tensor) and isinstance(fake, torch.Tensor)):
+            return None
+        if node.op != "call_function" or result.device.type != "tpu" or result.dim() != fake.dim():
+            return None
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and any(r.alias_info is not None for r in schema.returns):
+            return None  # a view lies as what it views
+        strides = [n for s in fake.stride() if (n := self.value(s)) is not None]
+        if result.numel() == 0 or len(strides) < result.dim():
+            return None
+        order = tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
+        wanted = [d for d in order if result.size(d) != 1]
+        dense, at = 1, {}
+        for d in reversed(wanted):
+            at[d], dense = dense, dense * result.size(d)
+        if any(strides[d] != at[d] for d in wanted):
+            return None  # gaps and overlaps
+        if all(result.stride(d) == at[d] for d in wanted):
+            return None
+        return order
+
+    def value(self, size: int | torch.SymInt) -> int | None:
+        """A size in this run; None where it depends on data."""
+        if isinstance(size, int):
+            return size
+        number = size.node.expr.xreplace(self.sizes)
+        return int(number) if number.is_number else None
+
+
+class _Tracer(_Interpreter):
+    """The same on placeholders."""
+
+    def __init__(
+        self, graph: fx.GraphModule, held: dict[fx.Node, torch.Tensor], tracing: _C.Tracing
+    ) -> None:
+        super().__init__(graph, held)
+        self.tracing = tracing
+
+    def call_function(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if target is _rng_state.SAVE:
+            drawn = _rng_state.Offset(self.tracing.drawn)
+            return drawn, super().call_function(args[0], args[1:], kwargs)
+        if target is _rng_state.REPLAY:
+            state, op, *rest = args
+            with _rng_state.drawing_from(state):
+                return super().call_function(op, tuple(rest), kwargs)
+        return super().call_function(target, args, kwargs)
+
+
+@contextlib.contextmanager
+def _line(node: fx.Node) -> Iterator[None]:
+    """Ops inside are recorded under the user's line that the node stands for."""
+    found = re.findall(r'File "([^"]+)", line (\d+), in (.+)', node.stack_trace or "")
+    if not found:
+        yield
+        return
+    file, line, function = found[-1]
+    _C.push_path(f"{file}:{line} in {function}")
+    try:
+        yield
+    finally:
+        _C.pop_path()
+
+
+def _laid_out(x: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The same tensor, stored with its dims in `order`, outermost first."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return x.permute(order).contiguous().permute(back)
