@@ -721,18 +721,27 @@ TEST(cts_ffi_handler) {
       register_ffi_handler(client.api(), target, ffi_entry<copy_or_fail>());
       registered.push_back(target);
     }
-    const Executable copy = client.compile(
-        module("%0: tensor<1xf32>", "tensor<1xf32>", "tensor<1xf32>",
-               cat("  %1 = \"stablehlo.custom_call\"(%0) {call_target_name = \"", target,
-                   "\", api_version = 4 : i32, backend_config = {negated = true}} : "
-                   "(tensor<1xf32>) -> tensor<1xf32>\n  \"func.return\"(%1) : (tensor<1xf32>) -> "
-                   "()\n")),
-        "mlir", {});
+    const auto program = [&](const char* operands, const char* types, const char* attributes) {
+      return client.compile(
+          module("%0: tensor<1xf32>", "tensor<1xf32>", "tensor<1xf32>",
+                 cat("  %1 = \"stablehlo.custom_call\"(", operands, ") {call_target_name = \"",
+                     target, "\", api_version = 4 : i32, backend_config = {", attributes, "}} : (",
+                     types, ") -> tensor<1xf32>\n  \"func.return\"(%1) : (tensor<1xf32>) -> ()\n")),
+          "mlir", {});
+    };
+    const Executable copy = program("%0", "tensor<1xf32>", "negated = true");
     const Buffer good = upload(client, {7}), bad = upload(client, {-7});
     EXPECT_EQ(download(run(copy, {good.handle()})), Floats{-7});
     // The error shows in the launch or in the output's event.
     EXPECT_THROW_MSG(run(copy, {bad.handle()}).await(), "the argument is negative");
     EXPECT_EQ(download(run(copy, {good.handle()})), Floats{-7});
+    // What a handler does not expect is an error of the launch, too.
+    const auto failure = [&](const Executable& e) { run(e, {good.handle()}).await(); };
+    EXPECT_THROW_MSG(failure(program("%0", "tensor<1xf32>", "")), "attribute negated is missing");
+    EXPECT_THROW_MSG(failure(program("%0", "tensor<1xf32>", "negated = 1 : i64")), "is no i1");
+    EXPECT_THROW_MSG(failure(program("%0", "tensor<1xf32>", "negated = \"yes\"")), "is no number");
+    EXPECT_THROW_MSG(failure(program("%0, %0", "tensor<1xf32>, tensor<1xf32>", "negated = true")),
+                     "one operand, one result");
   });
 }
 
