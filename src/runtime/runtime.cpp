@@ -300,8 +300,9 @@ void Runtime::start() {
   on_cpu_ = client_->platform_name() == "cpu";
   // Before any program is loaded that calls them.
   const bool lapack = on_cpu_ && !lapack_targets.empty() && pjrt::takes_ffi_handlers(*api);
-  for (const FfiTarget& t : lapack ? lapack_targets : std::span<const FfiTarget>())
-    pjrt::register_ffi_handler(*api, t.name, t.entry);
+  if (lapack) {
+    for (const FfiTarget& t : lapack_targets) pjrt::register_ffi_handler(*api, t.name, t.entry);
+  }
   const bool for_cpu = on_cpu_ && settings().get_string("lower_for") == "plugin";
   instances_.set_target({.cpu_plugin = for_cpu,
                          .lapack = for_cpu && lapack && settings().get_bool("lapack"),
