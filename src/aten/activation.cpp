@@ -157,12 +157,14 @@ Value hardtanh(Ctx& x, Value self, const Number& low, const Number& high) {
 
 void check_slope(Ctx& x, const Scalar& slope, const char* what) {
   // Given its own result, the backward function cannot tell which side the input was on.
-  x.assert_none(
-      lt(x, x.scalar(slope, DType::kF32), 0),
-      cat("In-place ", what,
-          " backward calculation is triggered with a negative slope which is not "
-          "supported. This is caused by calling in-place forward function with a negative slope, "
-          "please call out-of-place version instead."));
+  x.check_numbers(
+      [what](const Number& n) {
+        TPU_CHECK(n.d >= 0, "In-place ", what,
+                  " backward calculation is triggered with a negative slope which is not "
+                  "supported. This is caused by calling in-place forward function with a negative "
+                  "slope, please call out-of-place version instead.");
+      },
+      slope);
 }
 
 Value elu(Ctx& x, Value self, const Scalar& alpha, const Scalar& out_scale,

@@ -146,10 +146,10 @@ Dims Context::broadcast_dims(const std::vector<Dims>& shapes) const {
 
 // ---- Numbers.
 
-Value Context::operand(const Scalar& s, DType t, Opt<DType> holder) {
+Value Context::operand(const Scalar& s, DType t) {
   if (s.kind == NumberKind::kComplex) {
     const bool wide = t == DType::kF64 || t == DType::kC128;
-    return convert(host_.scalar(b, s.operand, wide ? DType::kC128 : DType::kC64, holder), t);
+    return convert(host_.scalar(b, s.operand, wide ? DType::kC128 : DType::kC64), t);
   }
   DType carrier = DType::kF32;
   if (hlo::is_bool(t)) {
@@ -159,15 +159,17 @@ Value Context::operand(const Scalar& s, DType t, Opt<DType> holder) {
   } else if (hlo::real_type(t) == DType::kF64) {
     carrier = DType::kF64;
   }
-  return convert(host_.scalar(b, s.operand, carrier, holder), t);
+  return convert(host_.scalar(b, s.operand, carrier), t);
 }
 
 Value Context::scalar(const Scalar& s, DType t) {
-  return s.known ? scalar(*s.known, t) : operand(s, t, t);
+  if (s.known) return scalar(*s.known, t);
+  check_numbers([t](const Number& n) { check_fits(n, t); }, s);
+  return operand(s, t);
 }
 
 Value Context::wrapped_scalar(const Scalar& s, DType t) {
-  return s.known ? scalar(*s.known, t) : operand(s, t, {});
+  return s.known ? scalar(*s.known, t) : operand(s, t);
 }
 
 Value Context::scalar(const Number& n, DType t) {
@@ -379,14 +381,24 @@ Value Context::normal(DType t, const Dims& dims) {
 
 // ---- Index ranges.
 
-Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) {
-  return checked(index, size, dim, wrap, false);
-}
-Value Context::checked_place(Value index, int64_t size, int64_t dim, bool wrap) {
-  return checked(index, size, dim, wrap, true);
+BadIndex out_of_bounds(int64_t dim, int64_t size, ErrorKind kind) {
+  return {kind, cat("index {} is out of bounds for dimension ", dim, " with size ", size)};
 }
 
-Value Context::checked(Value index, int64_t size, int64_t dim, bool wrap, bool written) {
+Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) {
+  return checked(index, size, wrap, out_of_bounds(dim, size), false);
+}
+Value Context::checked_place(Value index, int64_t size, int64_t dim, bool wrap) {
+  return checked(index, size, wrap, out_of_bounds(dim, size), true);
+}
+Value Context::checked_index(Value index, int64_t size, bool wrap, const BadIndex& error) {
+  return checked(index, size, wrap, error, false);
+}
+Value Context::checked_place(Value index, int64_t size, bool wrap, const BadIndex& error) {
+  return checked(index, size, wrap, error, true);
+}
+
+Value Context::checked(Value index, int64_t size, bool wrap, const BadIndex& error, bool written) {
   check_index(hlo::is_integer(index.dtype()), "tensors used as indices must be integers, got ",
               hlo::torch_name(index.dtype()));
   if (hlo::size_bytes(index.dtype()) < 4) index = b.convert(index, DType::kI32);
@@ -405,9 +417,7 @@ Value Context::checked(Value index, int64_t size, int64_t dim, bool wrap, bool w
     const Value above_none = b.maximum(index, b.splat(index.type(), hlo::integer_min(t) + 1));
     const Value worst = max(b.select(bad, above_none, none), all_axes(index));
     host_.assertion(b, b.compare(Cmp::kNe, worst, b.constant(t, hlo::integer_min(t))),
-                    b.convert(worst, DType::kI64), ErrorKind::kIndex,
-                    cat("index {} is out of bounds for dimension ", dim, " with size ", size),
-                    !written);
+                    b.convert(worst, DType::kI64), error.kind, error.text, !written);
   }
   index = b.convert(index, size <= kInt32Max ? DType::kI32 : DType::kI64);  // keeps a good index
   const auto splat = [&](int64_t v) { return b.splat(index.type(), v); };
