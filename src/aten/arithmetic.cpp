@@ -192,7 +192,7 @@ struct Binary {
   Value (*make)(Ctx&, Value, Value);
 };
 constexpr Binary kBinary[] = {
-    {"aten::mul.Tensor", kAnyClass, kKeep, "mul_cpu", plain2<Op::kMultiply>},
+    {"aten::mul.Tensor", kAnyClass | kFloat8, kKeep, "mul_cpu", plain2<Op::kMultiply>},
     {"aten::div.Tensor", kAnyClass, kToFloat, "div_cpu", plain2<Op::kDivide>},
     {"aten::floor_divide", kOrdered, kDivides, "div_floor_cpu", divide_floor},
     {"aten::remainder.Tensor", kOrdered, kDivides, "remainder_cpu", remainder},

@@ -37,6 +37,22 @@ Value float_to_integer(hlo::Builder& b, Value v, DType t) {
   }
 }
 
+// The nearest power of two as PyTorch rounds: the sign is dropped, zero becomes the least power,
+// and halfway is up. XLA makes NaN of zero and of negative numbers.
+Value float_to_scale(hlo::Builder& b, Value v) {
+  const Value wide = b.convert(v, DType::kF32);
+  const Value bits = b.bitcast_convert(wide, {DType::kU32, v.dims()});
+  const auto splat = [&](int64_t n) { return b.splat(bits.type(), n); };
+  const Value magnitude = b.binary(Op::kAnd, bits, splat(0x7fffffff));
+  // Half a unit of the exponent carries into it; below it are subnormals, of which halfway is down.
+  const Value half =
+      b.select(b.compare(Cmp::kLt, magnitude, splat(0x800000)), splat(0x3fffff), splat(0x400000));
+  const Value exponent = b.binary(Op::kShiftRightLogical, b.add(magnitude, half), splat(23));
+  const Value special = b.compare(Cmp::kGe, magnitude, splat(0x7f800000));  // infinity, NaN
+  const Value code = b.convert(b.select(special, splat(255), exponent), DType::kU8);
+  return b.bitcast_convert(code, {DType::kF8E8M0FNU, v.dims()});
+}
+
 // Integers are exact whatever the type they are summed in, as long as it wraps no earlier.
 DType integer_dot_type(DType t) {
   if (hlo::size_bytes(t) >= 4) return t;
@@ -105,6 +121,7 @@ Value Context::convert(Value v, DType t) {
     const double largest = hlo::float_max(t);
     v = b.clamp(b.constant(v.dtype(), -largest), v, b.constant(v.dtype(), largest));
   }
+  if (t == DType::kF8E8M0FNU) return float_to_scale(b, v);
   return b.convert(v, t);
 }
 
