@@ -243,6 +243,29 @@ def test_multihead_attention_with_padding(training):
                 same(g, w.detach(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float32])
+def test_mode_takes_the_smallest_of_several_and_its_last_place(dtype):
+    x = torch.randint(0, 4, (3, 12, 5)).to(dtype)  # up to 16 elements the CPU's sort is stable
+    for dim in range(3):
+        for keepdim in (True, False):
+            for got, want in zip(x.to("tpu").mode(dim, keepdim), x.mode(dim, keepdim), strict=True):
+                exact(got, want)
+
+
+def test_mode_with_nan():
+    nan = float("nan")  # equals nothing, so it is the mode of nothing else only
+    rows = {
+        (nan, 2, 1, 3): (1, 2),
+        (3, nan, 2, nan, 2, 1): (2, 4),
+        (1, nan, 1, nan, 1): (1, 4),
+        (nan, nan): (nan, 0),
+    }
+    for row, (value, place) in rows.items():
+        got = torch.tensor(row).to("tpu").mode()
+        exact(got.values, torch.tensor(float(value)))
+        assert got.indices.item() == place
+
+
 def test_histograms_of_integers():
     x = torch.tensor([0, 3, 3, 1, 7], dtype=torch.int32)
     want = torch.histc(x.float(), bins=8, min=0, max=8).to(torch.int32)
