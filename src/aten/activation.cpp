@@ -436,6 +436,12 @@ void register_random_activations(Registry& r) {
        [](Ctx& x, Value self, Scalar p, Opt<bool> train) {
          check_dtype(x, self.dtype(), kFloats | kComplex, "native_dropout");
          const bool keeps_all = (train && !*train) || x.is(p, 0);
+         x.check_numbers(
+             [](const Number& n) {
+               TPU_CHECK(n.d >= 0 && n.d <= 1,
+                         "dropout probability has to be between 0 and 1, but got ", n.d);
+             },
+             p);
          if (keeps_all || self.numel() == 0)
            return std::array{self, x.b.splat({DType::kBool, self.dims()}, 1)};
          const Value v = x.to_compute(self);

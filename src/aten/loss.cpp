@@ -197,7 +197,7 @@ Nll nll_of(Ctx& x, Value self, Value target, const Opt<Value>& weight, int64_t d
                             : x.zeros({DType::kBool, target.dims()});
   const Value index = x.checked_index(
       x.b.select(ignored, zero_like(x, target), target), classes, /*wrap=*/false,
-      {ErrorKind::kIndex, cat("Target {} is out of bounds: there are ", classes, " classes")});
+      {ErrorKind::kIndex, cat("Target {} is out of bounds. There are ", classes, " classes")});
   Value w = x.b.splat({c, target.dims()}, 1);
   if (weight) {
     const Value flat = x.b.reshape(index, {index.numel()});

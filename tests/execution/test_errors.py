@@ -111,6 +111,14 @@ def test_a_bad_number_is_told_at_the_call_with_its_value(name, mode):
     works()
 
 
+def test_a_bad_probability_of_dropout_is_told_at_the_call():
+    x = torch.ones(3).to("tpu")
+    for p in (1.5, -0.5):
+        with pytest.raises(RuntimeError, match=f"between 0 and 1, but got {p}"):
+            torch.native_dropout(x, p, True)
+    works()
+
+
 def test_a_bad_number_is_told_when_the_program_is_known():
     x = torch.ones(3).to("tpu")
     x.normal_(0, 1), x.normal_(0, 2)
@@ -189,8 +197,8 @@ INDEX_ERRORS = {
         lambda x, i: x.clone().scatter_reduce_(0, i[:, None], x[:3], "amax"),
         "index 77 is out of bounds for dimension 0 with size 5",
     ),
-    "nll_loss": (lambda x, i: F.nll_loss(x[:3].expand(3, 2), i), "Target 77 is out of bounds"),
-    "cross_entropy": (lambda x, i: F.cross_entropy(x[:3], i), "Target 77 is out of bounds"),
+    "nll_loss": (lambda x, i: F.nll_loss(x[:3].expand(3, 2), i), "Target 77 is out of bounds."),
+    "cross_entropy": (lambda x, i: F.cross_entropy(x[:3], i), "Target 77 is out of bounds."),
     "max_unpool": (
         lambda x, i: F.max_unpool1d(x[None, :3, 0], i[None], 2),
         "Found an invalid max index: 77 (output volumes are of size 6x1)",
@@ -217,6 +225,19 @@ def test_an_index_out_of_range_raises_at_the_next_wait(name, wait, mode):
     # Once told it is over, and nothing that came before is lost.
     torch.tpu.synchronize()
     exact(x, torch.arange(10.0).reshape(5, 2))
+    works()
+
+
+@pytest.mark.parametrize("pivots", [[0, 1], [9, 1], [-3, 1]])
+def test_pivots_out_of_range(pivots):
+    def solve(device):
+        given = torch.tensor(pivots, dtype=torch.int32).to(device)
+        return torch.linalg.lu_solve(torch.eye(2).to(device), given, torch.eye(2).to(device)).cpu()
+
+    with pytest.raises(RuntimeError) as cpu:
+        solve("cpu")
+    with pytest.raises(RuntimeError, match=re.escape(str(cpu.value))):
+        solve("tpu")
     works()
 
 
