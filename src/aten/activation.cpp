@@ -157,12 +157,14 @@ Value hardtanh(Ctx& x, Value self, const Number& low, const Number& high) {
 
 void check_slope(Ctx& x, const Scalar& slope, const char* what) {
   // Given its own result, the backward function cannot tell which side the input was on.
-  x.assert_none(
-      lt(x, x.scalar(slope, DType::kF32), 0),
-      cat("In-place ", what,
-          " backward calculation is triggered with a negative slope which is not "
-          "supported. This is caused by calling in-place forward function with a negative slope, "
-          "please call out-of-place version instead."));
+  x.check_numbers(
+      [what](const Number& n) {
+        TPU_CHECK(n.d >= 0, "In-place ", what,
+                  " backward calculation is triggered with a negative slope which is not "
+                  "supported. This is caused by calling in-place forward function with a negative "
+                  "slope, please call out-of-place version instead.");
+      },
+      slope);
 }
 
 Value elu(Ctx& x, Value self, const Scalar& alpha, const Scalar& out_scale,
@@ -434,6 +436,12 @@ void register_random_activations(Registry& r) {
        [](Ctx& x, Value self, Scalar p, Opt<bool> train) {
          check_dtype(x, self.dtype(), kFloats | kComplex, "native_dropout");
          const bool keeps_all = (train && !*train) || x.is(p, 0);
+         x.check_numbers(
+             [](const Number& n) {
+               TPU_CHECK(n.d >= 0 && n.d <= 1,
+                         "dropout probability has to be between 0 and 1, but got ", n.d);
+             },
+             p);
          if (keeps_all || self.numel() == 0)
            return std::array{self, x.b.splat({DType::kBool, self.dims()}, 1)};
          const Value v = x.to_compute(self);

@@ -26,9 +26,8 @@ using ops::Scalar;
 
 struct TypeHost : ops::Host {
   int draws = 0, assertions = 0;
-  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
-    return b.parameter({t, {}});
-  }
+  Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.parameter({t, {}}); }
+  void check_numbers(ops::NumberCheck) override {}
   Value random_state(hlo::Builder& b, int64_t) override {
     ++draws;
     return b.parameter({DType::kU64, {2}});

@@ -96,7 +96,6 @@ OTHER_MODULES: dict[str, str] = {}
 OTHER_OPTIMIZERS: dict[tuple[str, str], str] = {}
 # Error inputs that raise another class, other words, or nothing, and why.
 OVERLAP = "an out= that shares memory with an input is no fault here: values never change"
-LATE = "told at the next read, without the number"
 CONVERTED = "an out= of another dtype is converted to, as elementwise ops do"
 OTHER_ERRORS = {
     "amax": f"{CONVERTED}; more than 64 dims are no fault",
@@ -105,13 +104,10 @@ OTHER_ERRORS = {
     "arange": "RuntimeError, where the CPU raises ValueError",
     "cat": OVERLAP,
     "complex": CONVERTED,
-    "exponential": LATE,
     "gather": f"{OVERLAP}; {CONVERTED}",
     "index_select": OVERLAP,
     "kthvalue": OVERLAP,
     "masked_select": OVERLAP,
     "multinomial": CONVERTED,
-    "normal.in_place": LATE,
     "take": OVERLAP,
-    "uniform": LATE,
 }
