@@ -145,14 +145,19 @@ Value threshold(Ctx& x, Value self, const Scalar& bound, const Scalar& value) {
   return x.b.select(low, x.scalar_like(value, self), self);
 }
 
-Value hardtanh(Ctx& x, Value self, const Number& low, const Number& high) {
+Value hardtanh(Ctx& x, Value self, const Scalar& low, const Scalar& high) {
   const DType t = self.dtype();
   x.check(!hlo::is_bool(t), "Bool inputs not supported for hardtanh");
   x.check_supported(!hlo::is_complex(t), "clamp is not supported for complex types");
-  x.check(!hlo::is_unsigned(t) || (low.d >= 0 && high.d >= 0),
-          "cannot do hardtanh on an unsigned type with negative limits");
-  const auto bound = [&](const Number& n) { return x.broadcast(x.scalar(n, t), self.dims()); };
-  return x.b.minimum(x.b.maximum(self, bound(low)), bound(high));
+  if (hlo::is_unsigned(t)) {
+    x.check_numbers(
+        [](const Number& a, const Number& b) {
+          TPU_CHECK(a.d >= 0 && b.d >= 0,
+                    "cannot do hardtanh on an unsigned type with negative limits");
+        },
+        low, high);
+  }
+  return x.b.minimum(x.b.maximum(self, x.scalar_like(low, self)), x.scalar_like(high, self));
 }
 
 void check_slope(Ctx& x, const Scalar& slope, const char* what) {
@@ -253,22 +258,32 @@ void register_slopes(Registry& r) {
    }).elementwise();
   r.op("aten::elu", elu).fold("alpha", 1).fold("scale", 1).fold("input_scale", 1).elementwise();
   r.op("aten::elu_backward", elu_backward).elementwise();
-  // lambd is a constant: a bad one must be refused on the user's line.
-  r.op("aten::softshrink", [](Ctx& x, Value self, Number lambd) {
-     check_dtype(x, self.dtype(), kFloats, "softshrink_check");
-     x.check(lambd.d >= 0 && lambd.d <= hlo::float_max(self.dtype()),
-             "lambda must be in range [0, ", hlo::float_max(self.dtype()), "] for input dtype ",
-             ops::scalar_type_name(self.dtype()), ", but found ", lambd.d);
-     return in_compute(x, self, [&](Value v) {
-       const Value low = x.b.select(lt(x, v, -lambd.d), plus(x, v, lambd.d), times(x, v, 0));
-       return x.b.select(gt(x, v, lambd.d), plus(x, v, -lambd.d), low);
-     });
-   }).elementwise();
-  r.op("aten::hardshrink", [](Ctx& x, Value self, Scalar lambd) {
-     check_dtype(x, self.dtype(), kFloats, "hardshrink_cpu");
-     return in_compute(
-         x, self, [&](Value v) { return x.b.select(in_shrink(x, v, lambd), zero_like(x, v), v); });
-   }).elementwise();
+  r.op("aten::softshrink",
+       [](Ctx& x, Value self, Scalar lambd) {
+         check_dtype(x, self.dtype(), kFloats, "softshrink_check");
+         const double most = hlo::float_max(self.dtype());
+         x.check_number(
+             lambd, [most](double v) { return v >= 0 && v <= most; },
+             cat("lambda must be in range [0, ", most, "] for input dtype ",
+                 ops::scalar_type_name(self.dtype()), ", but found {}"));
+         return in_compute(x, self, [&](Value v) {
+           const Value bound = x.scalar_like(lambd, v);
+           const Value low = x.b.select(x.b.compare(Cmp::kLt, v, x.b.neg(bound)), x.b.add(v, bound),
+                                        times(x, v, 0));
+           return x.b.select(x.b.compare(Cmp::kGt, v, bound), x.b.sub(v, bound), low);
+         });
+       })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::hardshrink",
+       [](Ctx& x, Value self, Scalar lambd) {
+         check_dtype(x, self.dtype(), kFloats, "hardshrink_cpu");
+         return in_compute(x, self, [&](Value v) {
+           return x.b.select(in_shrink(x, v, lambd), zero_like(x, v), v);
+         });
+       })
+      .elementwise()
+      .out_casts(false);
   for (const char* name : {"aten::softshrink_backward", "aten::hardshrink_backward"}) {
     r.op(name, [](Ctx& x, Value grad, Value self, Scalar lambd) {
        return backward(x, grad, self, kFloats, "shrink_backward_cpu", [&](Value g, Value v) {
@@ -281,24 +296,30 @@ void register_slopes(Registry& r) {
 // ---- Smooth functions with parameters.
 
 void register_smooth(Registry& r) {
-  r.op("aten::gelu", [](Ctx& x, Value self, std::string approximate) {
-     check_dtype(x, self.dtype(), kFloats, "GeluKernelImpl");
-     const bool tanh = is_tanh(x, approximate);
-     return in_compute(x, self, [&](Value v) { return gelu(x, v, tanh); });
-   }).elementwise();
+  r.op("aten::gelu",
+       [](Ctx& x, Value self, std::string approximate) {
+         check_dtype(x, self.dtype(), kFloats, "GeluKernelImpl");
+         const bool tanh = is_tanh(x, approximate);
+         return in_compute(x, self, [&](Value v) { return gelu(x, v, tanh); });
+       })
+      .elementwise()
+      .out_casts(false);
   r.op("aten::gelu_backward", [](Ctx& x, Value grad, Value self, std::string approximate) {
      const bool tanh = is_tanh(x, approximate);
      return backward(x, grad, self, kFloats, "GeluBackwardKernelImpl",
                      [&](Value g, Value v) { return x.b.mul(g, gelu_slope(x, v, tanh)); });
    }).elementwise();
-  r.op("aten::softplus", [](Ctx& x, Value self, Scalar beta, Scalar bound) {
-     check_dtype(x, self.dtype(), kFloats, "softplus_cpu");
-     return in_compute(x, self, [&](Value v) {
-       const Value k = x.scalar_like(beta, v), scaled = x.b.mul(v, k);
-       const Value linear = x.b.compare(Cmp::kGt, scaled, x.scalar_like(bound, v));
-       return x.b.select(linear, v, x.b.div(softplus1(x, scaled), k));
-     });
-   }).elementwise();
+  r.op("aten::softplus",
+       [](Ctx& x, Value self, Scalar beta, Scalar bound) {
+         check_dtype(x, self.dtype(), kFloats, "softplus_cpu");
+         return in_compute(x, self, [&](Value v) {
+           const Value k = x.scalar_like(beta, v), scaled = x.b.mul(v, k);
+           const Value linear = x.b.compare(Cmp::kGt, scaled, x.scalar_like(bound, v));
+           return x.b.select(linear, v, x.b.div(softplus1(x, scaled), k));
+         });
+       })
+      .elementwise()
+      .out_casts(false);
   r.op("aten::softplus_backward", [](Ctx& x, Value grad, Value self, Scalar beta, Scalar bound) {
      return backward(x, grad, self, kFloats, "softplus_backward_cpu", [&](Value g, Value v) {
        const Value scaled = x.b.mul(v, x.scalar_like(beta, v)), z = exp(x, scaled);

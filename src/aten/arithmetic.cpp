@@ -275,15 +275,18 @@ void register_binary(Registry& r) {
      if (hlo::is_integer(q.dtype())) return q;
      return in_compute(x, q, [&](Value c) { return truncate(x, c); });
    }).elementwise();
-  r.op("aten::heaviside", [](Ctx& x, Value self, Value values) {
-     x.check(!hlo::is_complex(self.dtype()) && !hlo::is_complex(values.dtype()),
-             "heaviside is not yet implemented for complex tensors.");
-     x.check(self.dtype() == values.dtype(),
-             "heaviside is not yet implemented for tensors with different dtypes.");
-     const auto [v, w] = x.broadcast_all(self.dtype(), self, values);
-     const Value above = hlo::is_bool(v.dtype()) ? v : x.b.convert(gt(x, v, 0), v.dtype());
-     return x.b.select(is_zero(x, v), w, above);
-   }).elementwise();
+  r.op("aten::heaviside",
+       [](Ctx& x, Value self, Value values) {
+         x.check(!hlo::is_complex(self.dtype()) && !hlo::is_complex(values.dtype()),
+                 "heaviside is not yet implemented for complex tensors.");
+         x.check(self.dtype() == values.dtype(),
+                 "heaviside is not yet implemented for tensors with different dtypes.");
+         const auto [v, w] = x.broadcast_all(self.dtype(), self, values);
+         const Value above = hlo::is_bool(v.dtype()) ? v : x.b.convert(gt(x, v, 0), v.dtype());
+         return x.b.select(is_zero(x, v), w, above);
+       })
+      .elementwise()
+      .out_casts(false);
 }
 
 // ---- Sums with a factor.

@@ -128,12 +128,12 @@ void register_compare(Registry& r) {
      const Value inf = infinity_like(x, re);
      return x.b.logical_or(x.b.compare(Cmp::kEq, re, inf), x.b.compare(Cmp::kEq, im, inf));
    }).elementwise();
-  r.op("aten::isposinf", [](Ctx& x, Value self) {
-     return is_infinity(x, self, false, "isposinf");
-   }).elementwise();
-  r.op("aten::isneginf", [](Ctx& x, Value self) {
-     return is_infinity(x, self, true, "isneginf");
-   }).elementwise();
+  r.op("aten::isposinf", [](Ctx& x, Value self) { return is_infinity(x, self, false, "isposinf"); })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::isneginf", [](Ctx& x, Value self) { return is_infinity(x, self, true, "isneginf"); })
+      .elementwise()
+      .out_casts(false);
 }
 
 }  // namespace tpu::aten

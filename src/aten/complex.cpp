@@ -39,22 +39,28 @@ Value angle(Ctx& x, Value self) {
 }  // namespace
 
 void register_complex(Registry& r) {
-  r.op("aten::complex", [](Ctx& x, Value real, Value imag) {
-     const auto [re, im] = parts(x, real, imag);
-     return x.b.complex(re, im);
-   }).elementwise();
-  r.op("aten::polar", [](Ctx& x, Value abs_value, Value phase) {
-     const auto [radius, a] = parts(x, abs_value, phase);
-     return x.b.complex(x.b.mul(radius, x.b.unary(Op::kCosine, a)),
-                        x.b.mul(radius, x.b.unary(Op::kSine, a)));
-   }).elementwise();
+  r.op("aten::complex",
+       [](Ctx& x, Value real, Value imag) {
+         const auto [re, im] = parts(x, real, imag);
+         return x.b.complex(re, im);
+       })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::polar",
+       [](Ctx& x, Value abs_value, Value phase) {
+         const auto [radius, a] = parts(x, abs_value, phase);
+         return x.b.complex(x.b.mul(radius, x.b.unary(Op::kCosine, a)),
+                            x.b.mul(radius, x.b.unary(Op::kSine, a)));
+       })
+      .elementwise()
+      .out_casts(false);
   r.op("aten::angle", angle).elementwise();
   r.op("aten::_conj_physical", conj).elementwise();
   // conj_physical itself is composite, its out= and in-place forms are not.
   r.op("aten::conj_physical_", conj).elementwise();
-  r.out_op("aten::conj_physical.out", [](Ctx& x, Type, Value self) {
-     return conj(x, self);
-   }).elementwise();
+  r.out_op("aten::conj_physical.out", [](Ctx& x, Type, Value self) { return conj(x, self); })
+      .elementwise()
+      .out_casts(false);
 }
 
 }  // namespace tpu::aten

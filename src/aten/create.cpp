@@ -48,7 +48,7 @@ int64_t sequence_size(Context& x, const Number& start, const Number& end, const 
   double steps = (end.d - start.d) / step.d;
   // PyTorch truncates first, so that large integers stay exact.
   if (t == DType::kI64 || (with_end && hlo::is_integer(t))) {
-    x.check(step.to_int() != 0, "step must be nonzero");
+    x.check_value(step.to_int() != 0, "step must be nonzero");
     steps = static_cast<double>(end.to_int() - start.to_int()) / static_cast<double>(step.to_int());
   }
   const double size = with_end ? std::floor(steps) + 1 : std::ceil(steps);

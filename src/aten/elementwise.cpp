@@ -272,62 +272,89 @@ Value nan_to_num(Ctx& x, Value self, const Opt<Scalar>& nan, const Opt<Scalar>& 
 }
 
 void register_unary(Registry& r) {
-  r.op("aten::abs", [](Ctx& x, Value self) {
-     const DType t = self.dtype();
-     // The one without a sign has no abs.
-     check_dtype(x, t, t == DType::kF8E8M0FNU ? kNumbers : kNumbers | kFloat8, "abs_cpu");
-     if (hlo::is_float8(t)) return in_compute(x, self, [&](Value v) { return abs(x, v); });
-     return hlo::is_unsigned(t) ? self : abs(x, self);
-   }).elementwise();
-  r.op("aten::neg", [](Ctx& x, Value self) {
-     x.check(!hlo::is_bool(self.dtype()),
+  r.op("aten::abs",
+       [](Ctx& x, Value self) {
+         const DType t = self.dtype();
+         // The one without a sign has no abs.
+         check_dtype(x, t, t == DType::kF8E8M0FNU ? kNumbers : kNumbers | kFloat8, "abs_cpu");
+         if (hlo::is_float8(t)) return in_compute(x, self, [&](Value v) { return abs(x, v); });
+         return hlo::is_unsigned(t) ? self : abs(x, self);
+       })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::neg",
+       [](Ctx& x, Value self) {
+         x.check(
+             !hlo::is_bool(self.dtype()),
              "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
              "invert a "
              "mask, use the `~` or `logical_not()` operator instead.");
-     return x.b.neg(self);
-   }).elementwise();
-  r.op("aten::sign", [](Ctx& x, Value self) {
-     x.check_supported(
-         !hlo::is_complex(self.dtype()),
-         "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
-         "torch.sgn instead.");
-     return sign(x, self);
-   }).elementwise();
-  r.op("aten::sgn", [](Ctx& x, Value self) { return sign(x, self); }).elementwise();
-  r.op("aten::signbit", [](Ctx& x, Value self) {
-     const DType t = self.dtype();
-     x.check_supported(!hlo::is_complex(t), "signbit is not implemented for complex tensors.");
-     if (hlo::is_float(t)) return sign_bit(x, self);
-     if (hlo::is_signed_integer(t)) return lt(x, self, 0);
-     return x.zeros({DType::kBool, self.dims()});
-   }).elementwise();
+         return x.b.neg(self);
+       })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::sign",
+       [](Ctx& x, Value self) {
+         x.check_supported(
+             !hlo::is_complex(self.dtype()),
+             "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
+             "torch.sgn instead.");
+         return sign(x, self);
+       })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::sgn", [](Ctx& x, Value self) { return sign(x, self); })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::signbit",
+       [](Ctx& x, Value self) {
+         const DType t = self.dtype();
+         x.check_supported(!hlo::is_complex(t), "signbit is not implemented for complex tensors.");
+         if (hlo::is_float(t)) return sign_bit(x, self);
+         if (hlo::is_signed_integer(t)) return lt(x, self, 0);
+         return x.zeros({DType::kBool, self.dims()});
+       })
+      .elementwise()
+      .out_casts(false);
   for (const Rounding& k : kRoundings) {
-    r.op(std::string("aten::") + k.name, [k](Ctx& x, Value self) {
-       x.check_supported(!hlo::is_complex(self.dtype()) || k.name == std::string_view("round"),
-                         k.name, " is not supported for complex inputs");
-       check_dtype(x, self.dtype(), kOrdered, k.kernel);
-       if (hlo::is_integer(self.dtype())) return self;
-       return in_compute(x, self, [&](Value c) { return k.make(x, c); });
-     }).elementwise();
+    r.op(std::string("aten::") + k.name,
+         [k](Ctx& x, Value self) {
+           x.check_supported(!hlo::is_complex(self.dtype()) || k.name == std::string_view("round"),
+                             k.name, " is not supported for complex inputs");
+           check_dtype(x, self.dtype(), kOrdered, k.kernel);
+           if (hlo::is_integer(self.dtype())) return self;
+           return in_compute(x, self, [&](Value c) { return k.make(x, c); });
+         })
+        .elementwise()
+        .out_casts(false);
   }
-  r.op("aten::round.decimals", round_decimals).elementwise();
-  r.op("aten::frac", [](Ctx& x, Value self) {
-     check_dtype(x, self.dtype(), kFloats, "frac_cpu");
-     return in_compute(x, self, [&](Value c) { return x.b.sub(c, truncate(x, c)); });
-   }).elementwise();
-  r.op("aten::bitwise_not", [](Ctx& x, Value self) {
-     check_dtype(x, self.dtype(), kBoolean | kInteger, "bitwise_not_cpu");
-     return x.b.logical_not(self);
-   }).elementwise();
-  r.op("aten::nan_to_num", nan_to_num).elementwise();
-  r.op("aten::frexp.Tensor", [](Ctx& x, Value self) {
-     x.check(hlo::is_float(self.dtype()), "torch.frexp() only supports floating-point dtypes");
-     const Value c = x.to_compute(self);
-     const Parts p = split(x, c);
-     const Value ordinary = x.b.logical_and(x.b.is_finite(c), x.b.logical_not(is_zero(x, c)));
-     return std::array{x.convert(x.select(ordinary, p.mantissa, c), self.dtype()),
-                       x.select(ordinary, p.exponent, zero_like(x, p.exponent))};
-   }).elementwise();
+  r.op("aten::round.decimals", round_decimals).elementwise().out_casts(false);
+  r.op("aten::frac",
+       [](Ctx& x, Value self) {
+         check_dtype(x, self.dtype(), kFloats, "frac_cpu");
+         return in_compute(x, self, [&](Value c) { return x.b.sub(c, truncate(x, c)); });
+       })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::bitwise_not",
+       [](Ctx& x, Value self) {
+         check_dtype(x, self.dtype(), kBoolean | kInteger, "bitwise_not_cpu");
+         return x.b.logical_not(self);
+       })
+      .elementwise()
+      .out_casts(false);
+  r.op("aten::nan_to_num", nan_to_num).elementwise().out_casts(false);
+  r.op("aten::frexp.Tensor",
+       [](Ctx& x, Value self) {
+         x.check(hlo::is_float(self.dtype()), "torch.frexp() only supports floating-point dtypes");
+         const Value c = x.to_compute(self);
+         const Parts p = split(x, c);
+         const Value ordinary = x.b.logical_and(x.b.is_finite(c), x.b.logical_not(is_zero(x, c)));
+         return std::array{x.convert(x.select(ordinary, p.mantissa, c), self.dtype()),
+                           x.select(ordinary, p.exponent, zero_like(x, p.exponent))};
+       })
+      .elementwise()
+      .out_casts(false);
   r.op("aten::logit", [](Ctx& x, Value self, Opt<Scalar> eps) {
      const Value v = x.to_float(self);
      check_dtype(x, v.dtype(), kFloats, "logit_cpu");
@@ -398,13 +425,17 @@ void register_choices(Registry& r) {
      check_dtype(x, x.promote(self, max), kBoolean | kOrdered, "minimum_cpu");
      return clamp<Value>(x, self, {}, max);
    }).elementwise();
-  r.op("aten::where.self", [](Ctx& x, Value condition, Value self, Value other) {
-     x.check(hlo::is_bool(condition.dtype()) || condition.dtype() == DType::kU8,
-             "where expected condition to be a boolean tensor, but got a tensor with dtype ",
-             scalar_type_name(condition.dtype()));
-     const DType t = x.promote(self, other);
-     return x.select(x.convert(condition, DType::kBool), x.convert(self, t), x.convert(other, t));
-   }).elementwise();
+  r.op("aten::where.self",
+       [](Ctx& x, Value condition, Value self, Value other) {
+         x.check(hlo::is_bool(condition.dtype()) || condition.dtype() == DType::kU8,
+                 "where expected condition to be a boolean tensor, but got a tensor with dtype ",
+                 scalar_type_name(condition.dtype()));
+         const DType t = x.promote(self, other);
+         return x.select(x.convert(condition, DType::kBool), x.convert(self, t),
+                         x.convert(other, t));
+       })
+      .elementwise()
+      .out_casts(false);
   // Row-major, whatever self is: the CPU fills a contiguous copy.
   r.op("aten::masked_fill.Scalar", [](Ctx& x, Value self, Value mask, Scalar value) {
     check_mask(x, mask);

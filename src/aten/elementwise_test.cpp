@@ -21,8 +21,13 @@ using ops::OpDef;
 using ops::Registry;
 
 struct TypeHost : ops::Host {
+  std::vector<ops::Number> numbers;
+  ops::Scalar operand(const ops::Number& n) {
+    numbers.push_back(n);
+    return {n.kind, static_cast<int32_t>(numbers.size()) - 1, std::nullopt};
+  }
+  void check_numbers(ops::NumberCheck check) override { check(numbers); }
   Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.parameter({t, {}}); }
-  void check_numbers(ops::NumberCheck) override {}
   Value random_state(hlo::Builder& b, int64_t) override { return b.parameter({DType::kU64, {2}}); }
   void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string, bool) override {}
 };
@@ -89,7 +94,7 @@ std::vector<std::string> words(const std::string& s, char separator) {
 // One argument: "-" is none, "int64[3]" a tensor, "a|b" a list of tensors, "{1|2}" a list of
 // numbers,
 // "'none" a string, anything else a number.
-Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
+Arg parse_arg(hlo::Builder& b, TypeHost& host, const std::string& s, ArgKind kind) {
   const bool many = kind == ArgKind::kTensorList;
   if (s == "-")
     return kind == ArgKind::kTensor || kind == ArgKind::kOptTensor ? Arg(Value{}) : Arg(Attr());
@@ -99,7 +104,7 @@ Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
     Dims ints;
     for (const std::string& w : words(s.substr(1, s.size() - 2), '|')) {
       const Number n = parse_number(w);
-      scalars.push_back({n.kind, 0, std::nullopt});
+      scalars.push_back(host.operand(n));
       ints.push_back(n.to_int());
     }
     return kind == ArgKind::kScalarList ? Arg(scalars) : Arg(Attr(ints));
@@ -112,7 +117,7 @@ Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
   const Number n = parse_number(s);
   switch (kind) {
     case ArgKind::kScalar:
-    case ArgKind::kOptScalar: return ops::Scalar{n.kind, 0, std::nullopt};
+    case ArgKind::kOptScalar: return host.operand(n);
     case ArgKind::kNumber: return Attr(n);
     case ArgKind::kInt:
     case ArgKind::kOptInt: return Attr(n.to_int());
@@ -136,7 +141,8 @@ std::string infer(const std::string& name, const std::string& arguments) {
   const auto given = words(arguments, ' ');
   if (given.size() != d->args.size())
     throw std::runtime_error(cat(name, " takes ", d->args.size(), " arguments"));
-  for (size_t i = 0; i < given.size(); ++i) args.push_back(parse_arg(b, given[i], d->args[i]));
+  for (size_t i = 0; i < given.size(); ++i)
+    args.push_back(parse_arg(b, host, given[i], d->args[i]));
   std::string out;
   for (const Value& v : d->lower(x, args)) {
     out += cat(out.empty() ? "" : " ", v.valid() ? hlo::to_string(v.type()) : "undefined");

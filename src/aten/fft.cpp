@@ -200,7 +200,7 @@ Value fft_c2r(Context& x, Value self, const Dims& dim, int64_t normalization,
 void register_fft(ops::Registry& r) {
   r.op("aten::_fft_c2c", fft_c2c).layout(ops::LayoutRule::kFft);
   r.op("aten::_fft_r2c", fft_r2c).layout(ops::LayoutRule::kFft);
-  r.op("aten::_fft_c2r", fft_c2r).layout(ops::LayoutRule::kFft);
+  r.op("aten::_fft_c2r", fft_c2r).layout(ops::LayoutRule::kFft).out_casts(true);
 }
 
 }  // namespace tpu::aten

@@ -266,17 +266,17 @@ void register_gamma(ops::Registry& r) {
   r.op("aten::polygamma", polygamma).elementwise();
   // sum of lgamma(x - j / 2), DLMF 35.3.4
   r.op("aten::mvlgamma", [](Ctx& x, Value self, int64_t p) {
-    x.check(p >= 1, "p has to be greater than or equal to 1");
-    const Value v = x.to_float(self);
-    check_dtype(x, v.dtype(), kFloats, "mvlgamma");
-    return in_compute(x, v, [&](Value c) {
-      const auto order = static_cast<double>(p);
-      Value sum = x.like(c, order * (order - 1) / 4 * std::log(kPi));
-      for (int64_t j = 0; j < p; ++j)
-        sum = x.b.add(sum, lgamma(x, plus(x, c, -0.5 * static_cast<double>(j))));
-      return sum;
-    });
-  });
+     x.check(p >= 1, "p has to be greater than or equal to 1");
+     const Value v = x.to_float(self);
+     check_dtype(x, v.dtype(), kFloats, "mvlgamma");
+     return in_compute(x, v, [&](Value c) {
+       const auto order = static_cast<double>(p);
+       Value sum = x.like(c, order * (order - 1) / 4 * std::log(kPi));
+       for (int64_t j = 0; j < p; ++j)
+         sum = x.b.add(sum, lgamma(x, plus(x, c, -0.5 * static_cast<double>(j))));
+       return sum;
+     });
+   }).out_casts(true);
 }
 
 }  // namespace tpu::aten

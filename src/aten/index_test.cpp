@@ -25,9 +25,14 @@ using ops::Registry;
 using ops::Scalar;
 
 struct TypeHost : ops::Host {
+  std::vector<ops::Number> numbers;
+  ops::Scalar operand(const ops::Number& n) {
+    numbers.push_back(n);
+    return {n.kind, static_cast<int32_t>(numbers.size()) - 1, std::nullopt};
+  }
+  void check_numbers(ops::NumberCheck check) override { check(numbers); }
   int draws = 0, assertions = 0;
   Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.parameter({t, {}}); }
-  void check_numbers(ops::NumberCheck) override {}
   Value random_state(hlo::Builder& b, int64_t) override {
     ++draws;
     return b.parameter({DType::kU64, {2}});
@@ -99,7 +104,7 @@ Value parse_tensor(hlo::Builder& b, const std::string& s) {
   return s == "-" ? Value{} : b.parameter(parse_type(s));
 }
 
-Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
+Arg parse_arg(hlo::Builder& b, TypeHost& host, const std::string& s, ArgKind kind) {
   if (kind == ArgKind::kTensor || kind == ArgKind::kOptTensor) return parse_tensor(b, s);
   if (kind == ArgKind::kTensorList || kind == ArgKind::kOptTensorList) {
     Values v;
@@ -114,7 +119,7 @@ Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
   const Number n = parse_number(s);
   switch (kind) {
     case ArgKind::kScalar:
-    case ArgKind::kOptScalar: return Scalar{n.kind, 0, std::nullopt};
+    case ArgKind::kOptScalar: return host.operand(n);
     case ArgKind::kNumber: return Attr(n);
     case ArgKind::kFloat:
     case ArgKind::kOptFloat: return Attr(n.d);
@@ -122,8 +127,11 @@ Arg parse_arg(hlo::Builder& b, const std::string& s, ArgKind kind) {
   }
 }
 
+ops::Target target;  // of `infer`
+
 struct Outcome {
   std::string results;
+  std::set<std::string> custom_calls;
   int draws = 0, assertions = 0;
 };
 
@@ -136,17 +144,23 @@ Outcome infer(const std::string& name, const std::string& args, const std::strin
   hlo::Builder b(f);
   TypeHost host;
   ops::ContextOptions options;
+  options.target = target;
   if (!out.empty()) options.out_type = parse_type(out);
   Context x(b, host, options);
   const auto words = parts(args, ' ');
   TPU_CHECK(words.size() == d->args.size(), name, " takes ", d->args.size(), " arguments");
   std::vector<Arg> values;
-  for (size_t i = 0; i < words.size(); ++i) values.push_back(parse_arg(b, words[i], d->args[i]));
+  for (size_t i = 0; i < words.size(); ++i)
+    values.push_back(parse_arg(b, host, words[i], d->args[i]));
   const Values results = d->lower(x, values);
-  Outcome o{"", host.draws, host.assertions};
+  Outcome o{"", {}, host.draws, host.assertions};
   for (const Value& v : results)
     o.results += cat(o.results.empty() ? "" : " ", v ? show(v.type()) : "-");
   b.finish(results);
+  for (const hlo::Instruction& i : f.entry().body) {
+    if (i.op == hlo::Op::kCustomCall)
+      o.custom_calls.insert(std::get<std::string>(i.attributes.at(0).second));
+  }
   return o;
 }
 
@@ -441,7 +455,7 @@ TEST(fft_types) {
   });
 }
 
-TEST(linalg_types) {
+void expect_linalg_types() {
   expect({
       {"aten::linalg_cholesky_ex", "f32[2,3,3] false false", "f32[2,3,3] i32[2]"},
       {"aten::linalg_cholesky_ex", "c64[0,0] true false", "c64[0,0] i32[]"},
@@ -484,6 +498,17 @@ TEST(linalg_types) {
       {"aten::_linalg_svd", "f32[3,5] false true -", "f32[3,3] f32[3] f32[3,5]"},
       {"aten::_linalg_svd", "f32[0,5] true true -", "f32[0,0] f32[0] f32[5,5]"},
   });
+}
+
+const ops::Target kLoops, kLapack{.cpu_plugin = true, .lapack = true, .tpu_calls = false},
+    kTpu{.cpu_plugin = false, .tpu_calls = true};
+
+TEST(linalg_types) {
+  for (const ops::Target t : {kLoops, kLapack, kTpu}) {
+    target = t;
+    expect_linalg_types();
+  }
+  target = {};
   expect_errors({
       {"aten::linalg_cholesky_ex", "f32[3,4] false false", "but they are 3 by 4 matrices"},
       {"aten::linalg_cholesky_ex", "i64[3,3] false false",
@@ -506,6 +531,27 @@ TEST(linalg_types) {
   });
 }
 
+TEST(linalg_custom_calls) {
+  const auto calls = [](ops::Target t, const char* op, const char* arguments) {
+    target = t;
+    const auto names = infer(op, arguments).custom_calls;
+    target = {};
+    return join(std::vector<std::string>(names.begin(), names.end()), " ");
+  };
+  const char* lu = "aten::linalg_lu_factor_ex";
+  EXPECT_EQ(calls(kLoops, lu, "f32[3,3] true false"), "");
+  EXPECT_EQ(calls(kLapack, lu, "f32[3,3] true false"), "torch_tpu.lu_factor");
+  EXPECT_EQ(calls(kLapack, lu, "f32[3,3] false false"), "");  // not in LAPACK
+  EXPECT_EQ(calls(kLapack, lu, "f32[0,3] true false"), "");
+  EXPECT_EQ(calls(kTpu, lu, "f32[3,3] true false"), "LuDecomposition");
+  const char* qr = "aten::linalg_qr";
+  EXPECT_EQ(calls(kLapack, qr, "f32[5,3] 'complete"),
+            "torch_tpu.geqrf torch_tpu.householder_product");
+  EXPECT_EQ(calls(kTpu, qr, "f32[5,3] 'complete"), "ProductOfElementaryHouseholderReflectors Qr");
+  EXPECT_EQ(calls(kLapack, "aten::_linalg_eigh", "f32[3,3] 'U true"), "torch_tpu.eigh");
+  EXPECT_EQ(calls(kTpu, "aten::_linalg_eigh", "f32[3,3] 'U true"), "");
+}
+
 // A factorisation is a loop: the program does not grow with the matrix.
 TEST(programs_do_not_grow_with_the_matrix) {
   const auto size = [](const char* name, int64_t n, const char* rest) {
@@ -517,7 +563,7 @@ TEST(programs_do_not_grow_with_the_matrix) {
     std::vector<Arg> args{b.parameter({DType::kF32, {n, n}})};
     const auto words = parts(rest, ' ');
     for (size_t i = 0; i < words.size(); ++i)
-      args.push_back(parse_arg(b, words[i], d->args[i + 1]));
+      args.push_back(parse_arg(b, host, words[i], d->args[i + 1]));
     (void)d->lower(x, args);
     return f.value_count();
   };

@@ -121,6 +121,14 @@ Value scale_columns(Context& x, Value a, Value factors) {
 Value solve_triangular(Context& x, Value a, Value b, bool left, bool lower, bool unit,
                        char transpose) {
   if (b.numel() == 0) return b;
+  if (x.has_lapack()) {
+    return lapack(x, "solve_triangular", {a, b}, {b.type()},
+                  {{"left", left},
+                   {"lower", lower},
+                   {"unit", unit},
+                   {"transpose", transpose != 'N'},
+                   {"conjugate", transpose == 'C'}})[0];
+  }
   return x.b.triangular_solve(a, b, left, lower, unit, transpose);
 }
 
@@ -128,6 +136,20 @@ Value squared_size(Context& x, Value v) {
   if (!hlo::is_complex(v.dtype())) return x.b.mul(v, v);
   const Value re = x.b.real(v), im = x.b.imag(v);
   return x.b.add(x.b.mul(re, re), x.b.mul(im, im));
+}
+
+Values lapack(Context& x, const char* function, const Values& operands,
+              const std::vector<Type>& results, const LapackFlags& flags) {
+  std::string config;
+  for (const auto& [name, on] : flags)
+    config += cat(config.empty() ? "" : ", ", name, on ? " = true" : " = false");
+  return x.b.custom_call(cat("torch_tpu.", function), operands, results, cat("{", config, "}"));
+}
+
+Values tpu_call(Context& x, const char* function, const Values& operands,
+                const std::vector<Type>& results) {
+  constexpr int kUntyped = 1;
+  return x.b.custom_call(function, operands, results, "", false, kUntyped);
 }
 
 // ---- Loops and positions.
@@ -208,11 +230,16 @@ Value first_bad_minor(Context& x, Value a) {
 }
 
 struct Cholesky {
-  Value factor;  // [batch, n, n], NaN where it failed
+  Value factor;  // [batch, n, n], of no use where it failed
   Value info;    // int32 [batch]
 };
 
 Cholesky cholesky(Context& x, Value a, bool upper) {
+  if (x.has_lapack()) {
+    const Values r =
+        lapack(x, "cholesky", {a}, {a.type(), {DType::kI32, {a.dim(0)}}}, {{"upper", upper}});
+    return {r[0], r[1]};
+  }
   const Value lower = upper ? adjoint(x, a) : a;
   const Value native = lower_triangle(x, x.b.cholesky(lower, true));
   const Value diagonal = diagonal_of(x, native);
@@ -254,12 +281,21 @@ Value cholesky_op(Context& x, Value a, bool upper) {
   check_kernel_type(x, "cholesky_cpu", a.dtype());
   if (a.numel() == 0) return a;
   const Value flat = one_batch(x, a);
-  const Value factor = lower_triangle(x, x.b.cholesky(upper ? adjoint(x, flat) : flat, true));
-  x.assert_none(x.is_nan(diagonal_of(x, factor)),
+  Value factor, failed;
+  if (x.has_lapack()) {
+    const Cholesky r = cholesky(x, flat, upper);
+    factor = r.factor;
+    failed = x.b.compare(Cmp::kNe, r.info, x.like(r.info, 0));
+  } else {
+    const Value lower = lower_triangle(x, x.b.cholesky(upper ? adjoint(x, flat) : flat, true));
+    factor = upper ? adjoint(x, lower) : lower;
+    failed = x.is_nan(diagonal_of(x, lower));
+  }
+  x.assert_none(failed,
                 "cholesky: The factorization could not be completed because the input is not "
                 "positive-definite",
                 ErrorKind::kLinAlg);
-  return with_batch(x, upper ? adjoint(x, factor) : factor, batch_dims(a));
+  return with_batch(x, factor, batch_dims(a));
 }
 
 // Solves L L^H v = b (upper: U^H U).
@@ -471,13 +507,13 @@ Value cross(Context& x, Value self, Value other, int64_t dim_arg) {
 
 void register_linalg(ops::Registry& r) {
   r.op("aten::linalg_cholesky_ex", cholesky_ex).column_major();
-  r.op("aten::cholesky", cholesky_op).column_major();
-  r.op("aten::cholesky_inverse", cholesky_inverse).column_major();
+  r.op("aten::cholesky", cholesky_op).column_major().out_casts(true);
+  r.op("aten::cholesky_inverse", cholesky_inverse).column_major().out_casts(true);
   r.op("aten::_cholesky_solve_helper", cholesky_solve_helper).column_major();
   r.op("aten::linalg_solve_triangular", solve_triangular_op).column_major();
   r.op("aten::triangular_solve", triangular_solve_op).column_major();
   r.op("aten::linalg_matrix_exp", matrix_exp);
-  r.op("aten::linalg_lstsq", lstsq).column_major();
+  r.op("aten::linalg_lstsq", lstsq).column_major().out_casts(true);
   r.op("aten::linalg_cross", cross);
   register_linalg_lu(r);
   register_linalg_qr(r);

@@ -1,8 +1,9 @@
 // Dense linear algebra: what the factorisation files share.
 //
-// StableHLO has Cholesky and triangular solves; everything else here is a loop written with its
-// instructions, so that it runs on every plugin. All factorisations work on one batch dim ([batch,
-// rows, columns]), in float32, float64 or their complex types, with products in full
+// On a CPU plugin the host's LAPACK does the work (`lapack`), on a TPU the plugin's own LU and QR.
+// Elsewhere: StableHLO has Cholesky and triangular solves; everything else is a loop written with
+// its instructions, so that it runs on every plugin. All factorisations work on one batch dim
+// ([batch, rows, columns]), in float32, float64 or their complex types, with products in full
 // precision. Loops have a fixed body: programs do not grow with the matrix.
 #pragma once
 #include <functional>
@@ -80,12 +81,40 @@ struct Qr {
 Qr qr_factor(Context& x, Value a);
 // Q c, Q^H c (adjoint), with Q of the k reflectors of `a`; c [batch, m, n].
 Value apply_q(Context& x, Value a, Value tau, Value c, bool adjoint);
+// The first `columns` columns of Q.
+Value form_q(Context& x, Value a, Value tau, int64_t columns);
 
 struct Svd {
   Value u, s, v;  // a = u diag(s) v^H; largest s first
 };
 // a [batch, m, n], not empty; u [batch, m, m] if full and m > n, else [batch, m, k], v likewise.
 Svd svd_factor(Context& x, Value a, bool full, bool compute_uv);
+
+// ---- A function of the host's LAPACK, where Context::has_lapack says that there is one
+// (src/bridge/lapack.cpp). Matrices [batch, m, n] that are not empty; info int32 [batch] is 0 where
+// all went well; operands and results are of one type or its real type.
+//   lu_factor            a -> factors, pivots from 1, permutation from 0, info
+//   lu_permutation       pivots from 1 -> permutation from 0
+//   solve_triangular     a, b -> x; left lower unit transpose conjugate
+//   cholesky             a -> factor, info; upper
+//   geqrf                a -> reflectors and R, tau
+//   householder_product  reflectors, tau -> Q
+//   ormqr                reflectors, tau, c -> Q c; adjoint
+//   eigh                 a -> values, vectors if wanted, info; upper vectors
+//   svd                  a -> u if wanted, s, v^H if wanted, info; full vectors
+//   eig                  a -> values, vectors if wanted, info; vectors. Not finite counts as 0
+//   ldl_factor           a -> factors, pivots, info; hermitian
+//   ldl_solve            factors, pivots, b -> x; hermitian
+using LapackFlags = std::vector<std::pair<const char*, bool>>;
+Values lapack(Context& x, const char* function, const Values& operands,
+              const std::vector<Type>& results, const LapackFlags& flags = {});
+
+// A function of libtpu, where Context::has_tpu_calls says so. Batches as above.
+//   LuDecomposition                          a -> factors, pivots from 0, permutation from 0
+//   Qr                                       a -> reflectors and R, tau
+//   ProductOfElementaryHouseholderReflectors reflectors, tau -> Q
+Values tpu_call(Context& x, const char* function, const Values& operands,
+                const std::vector<Type>& results);
 
 void register_linalg_lu(ops::Registry& r);
 void register_linalg_qr(ops::Registry& r);

@@ -231,6 +231,19 @@ Eig eig(Context& x, const char* name, Value a, bool vectors) {
   const Value size = size_of(x, complex);
   x.assert_none(x.b.logical_not(x.b.is_finite(size)),
                 "torch.linalg.eig: input tensor should not contain infs or NaNs.");
+  const std::string failure = cat(name,
+                                  ": The algorithm failed to converge because the input matrix is "
+                                  "ill-conditioned or has too many repeated eigenvalues.");
+  if (x.has_lapack()) {
+    const Value flat = one_batch(x, a);
+    const int64_t batches = flat.dim(0);
+    std::vector<Type> types{{t, {batches, n}}, {t, flat.dims()}, {DType::kI32, {batches}}};
+    if (!vectors) types.erase(types.begin() + 1);
+    const Values r = lapack(x, "eig", {flat}, types, {{"vectors", vectors}});
+    x.assert_none(x.b.compare(Cmp::kNe, r.back(), x.like(r.back(), 0)), failure,
+                  ErrorKind::kLinAlg);
+    return {with_batch(x, r[0], batch), vectors ? with_batch(x, r[1], batch) : Value()};
+  }
   const Value all = one_batch(x, complex);
   const int64_t count = all.dim(0);
   const Values r = repeat_for(
@@ -245,11 +258,7 @@ Eig eig(Context& x, const char* name, Value a, bool vectors) {
                 update_at(x, s[1], x.b.reshape(v, {1, n, n}), 0, i),
                 update_at(x, s[2], x.b.reshape(f.steps, {1}), 0, i)};
       });
-  x.assert_none(x.b.compare(Cmp::kEq, r[2], x.like(r[2], 0)),
-                cat(name,
-                    ": The algorithm failed to converge because the input matrix is "
-                    "ill-conditioned or has too many repeated eigenvalues."),
-                ErrorKind::kLinAlg);
+  x.assert_none(x.b.compare(Cmp::kEq, r[2], x.like(r[2], 0)), failure, ErrorKind::kLinAlg);
   return {x.b.reshape(r[0], value_dims), x.b.reshape(r[1], a.dims())};
 }
 

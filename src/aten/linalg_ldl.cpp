@@ -88,6 +88,21 @@ std::array<Value, 3> ldl_factor_ex(Context& x, Value a, bool hermitian, bool che
     return {a, with_batch(x, x.zeros({DType::kI32, {count, n}}), batch),
             with_batch(x, info, batch)};
   hermitian &= hlo::is_complex(a.dtype());
+  const auto check_info = [&](Value found) {
+    if (!check_errors) return;
+    x.assert_none(x.b.compare(Cmp::kNe, found, x.like(found, 0)),
+                  "torch.linalg.ldl_factor_ex: The factor D has a zero on its diagonal: the matrix "
+                  "is singular.",
+                  ErrorKind::kLinAlg);
+  };
+  if (x.has_lapack()) {
+    const Value matrices = one_batch(x, a);
+    const Values r = lapack(x, "ldl_factor", {matrices},
+                            {matrices.type(), {DType::kI32, {count, n}}, info.type()},
+                            {{"hermitian", hermitian}});
+    check_info(r[2]);
+    return {with_batch(x, r[0], batch), with_batch(x, r[1], batch), with_batch(x, r[2], batch)};
+  }
   const DType t = a.dtype();
   const At at{x, n};
   const auto mirrored = [&](Value v) { return hermitian ? adjoint(x, v) : transposed(x, v); };
@@ -181,12 +196,7 @@ std::array<Value, 3> ldl_factor_ex(Context& x, Value a, bool hermitian, bool che
         return {x.b.select(active, done, k), x.b.select(keep_all, trailing, s[1]), factors, pivots,
                 new_info};
       });
-  if (check_errors) {
-    x.assert_none(x.b.compare(Cmp::kNe, end[4], x.like(end[4], 0)),
-                  "torch.linalg.ldl_factor_ex: The factor D has a zero on its diagonal: the matrix "
-                  "is singular.",
-                  ErrorKind::kLinAlg);
-  }
+  check_info(end[4]);
   return {with_batch(x, end[2], batch), with_batch(x, end[3], batch), with_batch(x, end[4], batch)};
 }
 
@@ -216,8 +226,14 @@ Value ldl_solve(Context& x, Value ld, Value pivots, Value b, bool hermitian) {
   pivot_dims.push_back(n);
   const Value signed_pivots =
       x.b.convert(x.b.reshape(x.broadcast(pivots, pivot_dims), {count, n}), DType::kI32);
-  const Value factors = one_batch(x, broadcast_batch(x, ld, batch)),
-              by_column = transposed(x, factors);
+  const Value factors = one_batch(x, broadcast_batch(x, ld, batch));
+  if (x.has_lapack()) {
+    return with_batch(x,
+                      lapack(x, "ldl_solve", {factors, signed_pivots, rhs}, {rhs.type()},
+                             {{"hermitian", hermitian}})[0],
+                      batch);
+  }
+  const Value by_column = transposed(x, factors);
   const At at{x, n};
   const Value limit = x.b.splat({DType::kI32, {count}}, n), zero = x.like(limit, 0),
               one = x.like(limit, 1);

@@ -94,10 +94,24 @@ Values eliminate(Context& x, const Values& start, Value first, Value steps, int6
   });
 }
 
+// 1 + the position of the first 0 of each row of v [batch, k], or 0.
+Value first_zero(Context& x, Value v) {
+  const Value number = row_numbers(x, v.dims(), 1), none = x.like(number, v.dim(1));
+  const Value zero = x.b.compare(Cmp::kEq, v, x.like(v, 0));
+  const Value first = x.min(x.b.select(zero, number, none), {1});
+  const Value info = x.b.add(first, x.like(first, 1));
+  return x.b.select(x.b.compare(Cmp::kGt, info, x.like(info, v.dim(1))), x.like(info, 0), info);
+}
+
+Value from_zero(Context& x, Value pivots) { return x.b.sub(pivots, x.like(pivots, 1)); }
+Value from_one(Context& x, Value pivots) { return x.b.add(pivots, x.like(pivots, 1)); }
+
 // Exchanges applied to 0 ... m - 1, from pivots [batch, k] (from 0).
 Value to_permutation(Context& x, Value pivots, int64_t m) {
   const int64_t batch = pivots.dim(0);
   if (pivots.numel() == 0) return row_numbers(x, {batch, m}, 1);
+  if (x.has_lapack())
+    return lapack(x, "lu_permutation", {from_one(x, pivots)}, {{DType::kI32, {batch, m}}})[0];
   const Value start = row_numbers(x, {batch, m, 1}, 1);
   const Values r = repeat_for(
       x, int32(x, 0), int32(x, pivots.dim(1)), {start}, [&](Value i, const Values& s) -> Values {
@@ -116,9 +130,6 @@ Value inverse_permutation(Context& x, Value permutation) {
                       .index_vector_dim = 2},
                      std::nullopt, false, true);
 }
-
-Value from_zero(Context& x, Value pivots) { return x.b.sub(pivots, x.like(pivots, 1)); }
-Value from_one(Context& x, Value pivots) { return x.b.add(pivots, x.like(pivots, 1)); }
 
 // +1 or -1 a matrix: whether the number of exchanges is even.
 Value permutation_sign(Context& x, Value pivots, DType t) {
@@ -341,6 +352,16 @@ Lu lu_factor(Context& x, Value a, bool pivot) {
   Lu r{a, x.zeros({DType::kI32, {batch, k}}), row_numbers(x, {batch, m}, 1),
        x.zeros({DType::kI32, {batch}})};
   if (batch == 0 || k == 0) return r;
+  if (x.has_lapack() && pivot) {
+    const Values v = lapack(x, "lu_factor", {a},
+                            {a.type(), r.pivots.type(), r.permutation.type(), r.info.type()});
+    return {v[0], from_zero(x, v[1]), v[2], v[3]};
+  }
+  if (x.has_tpu_calls() && pivot) {
+    const Values v =
+        tpu_call(x, "LuDecomposition", {a}, {a.type(), r.pivots.type(), r.permutation.type()});
+    return {v[0], v[1], v[2], first_zero(x, diagonal_of(x, v[0]))};
+  }
   if (k <= kBlock) {
     const Values s =
         eliminate(x, {a, r.permutation, r.pivots, r.info}, int32(x, 0), int32(x, k), m, pivot);

@@ -124,8 +124,7 @@ std::array<Value, 2> qr(Context& x, Value a, const std::string& mode) {
   const int64_t kept = mode == "complete" ? m : k;
   const Value r = with_batch(x, upper_triangle(x, x.b.slice_dim(f.reflectors, 1, 0, kept)), batch);
   if (mode == "r") return {x.zeros({a.dtype(), {0}}), r};
-  const Value unit = identity_like(x, {hlo::product(batch)}, m, kept, a.dtype());
-  return {with_batch(x, apply_q(x, f.reflectors, f.tau, unit, false), batch), r};
+  return {with_batch(x, form_q(x, f.reflectors, f.tau, kept), batch), r};
 }
 
 Value householder_product(Context& x, Value input, Value tau) {
@@ -147,10 +146,8 @@ Value householder_product(Context& x, Value input, Value tau) {
   x.check(tau.dtype() == input.dtype(), name, ": tau dtype ", scalar_type_name(tau.dtype()),
           " does not match input dtype ", scalar_type_name(input.dtype()));
   check_kernel_type(x, "orgqr_cpu", input.dtype());
-  const int64_t count = hlo::product(batch);
-  const Value unit = identity_like(x, {count}, m, n, input.dtype());
-  return with_batch(x, apply_q(x, one_batch(x, input), x.b.reshape(tau, {count, k}), unit, false),
-                    batch);
+  const Value factors = x.b.reshape(tau, {hlo::product(batch), k});
+  return with_batch(x, form_q(x, one_batch(x, input), factors, n), batch);
 }
 
 Value ormqr(Context& x, Value self, Value tau, Value other, bool left, bool transpose) {
@@ -192,6 +189,14 @@ Qr qr_factor(Context& x, Value a) {
   const int64_t batch = a.dim(0), m = a.dim(1), n = a.dim(2), k = std::min(m, n);
   Qr r{a, x.zeros({a.dtype(), {batch, k}})};
   if (batch == 0 || k == 0) return r;
+  if (x.has_lapack()) {
+    const Values v = lapack(x, "geqrf", {a}, {a.type(), r.tau.type()});
+    return {v[0], v[1]};
+  }
+  if (x.has_tpu_calls()) {
+    const Values v = tpu_call(x, "Qr", {a}, {a.type(), r.tau.type()});
+    return {v[0], v[1]};
+  }
   if (k <= kBlock) {
     const Values s = reflect(x, {a, r.tau}, int32(x, 0), int32(x, k));
     return {s[0], s[1]};
@@ -219,6 +224,10 @@ Qr qr_factor(Context& x, Value a) {
 Value apply_q(Context& x, Value a, Value tau, Value c, bool adjoint_form) {
   const int64_t batch = a.dim(0), m = a.dim(1), k = tau.dim(1);
   if (c.numel() == 0 || k == 0) return c;
+  if (x.has_lapack()) {
+    return lapack(x, "ormqr", {x.b.slice_dim(a, 2, 0, k), tau, c}, {c.type()},
+                  {{"adjoint", adjoint_form}})[0];
+  }
   if (k <= kBlock) {
     return apply_block(x, compact_form(x, x.b.slice_dim(a, 2, 0, k), tau, int32(x, 0)), c,
                        adjoint_form);
@@ -239,10 +248,22 @@ Value apply_q(Context& x, Value a, Value tau, Value c, bool adjoint_form) {
   return x.b.reshape(s[0], {batch, m, c.dim(2)});
 }
 
+Value form_q(Context& x, Value a, Value tau, int64_t columns_of_q) {
+  const int64_t batch = a.dim(0), m = a.dim(1), k = tau.dim(1);
+  const Dims d{batch, m, columns_of_q};
+  if (!(x.has_lapack() || x.has_tpu_calls()) || k == 0 || hlo::product(d) == 0)
+    return apply_q(x, a, tau, identity_like(x, {batch}, m, columns_of_q, a.dtype()), false);
+  const Value vectors = padded(x, x.b.slice_dim(a, 2, 0, k), m, columns_of_q);
+  if (x.has_lapack()) return lapack(x, "householder_product", {vectors, tau}, {{a.dtype(), d}})[0];
+  const Value factors = x.b.pad(tau, x.constant(tau.dtype(), 0), {0, 0}, {0, columns_of_q - k});
+  return tpu_call(x, "ProductOfElementaryHouseholderReflectors", {vectors, factors},
+                  {{a.dtype(), d}})[0];
+}
+
 void register_linalg_qr(ops::Registry& r) {
-  r.op("aten::geqrf", geqrf).column_major();
+  r.op("aten::geqrf", geqrf).column_major().out_casts(true);
   r.op("aten::linalg_qr", qr).column_major();
-  r.op("aten::linalg_householder_product", householder_product).column_major();
+  r.op("aten::linalg_householder_product", householder_product).column_major().out_casts(true);
   r.op("aten::ormqr", ormqr).column_major();
 }
 

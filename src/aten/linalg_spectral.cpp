@@ -144,8 +144,21 @@ std::array<Value, 2> eigh(Context& x, Value a, const std::string& uplo, bool com
   const Value no_vectors = x.zeros({t, {0}});
   if (a.numel() == 0) return {x.zeros({real, value_dims}), compute_v ? a : no_vectors};
 
-  // Only one triangle counts, and the real part of the diagonal.
+  const char* failure =
+      "linalg.eigh: The algorithm failed to converge because the input matrix is "
+      "ill-conditioned or has too many repeated eigenvalues";
   const Value flat = one_batch(x, a);
+  if (x.has_lapack()) {
+    std::vector<Type> types{{real, {count, n}}, flat.type(), {DType::kI32, {count}}};
+    if (!compute_v) types.erase(types.begin() + 1);
+    const Values r =
+        lapack(x, "eigh", {flat}, types, {{"upper", side == 'U'}, {"vectors", compute_v}});
+    x.assert_none(x.b.compare(Cmp::kNe, r.back(), x.like(r.back(), 0)), failure,
+                  ErrorKind::kLinAlg);
+    return {with_batch(x, r[0], batch), compute_v ? with_batch(x, r[1], batch) : no_vectors};
+  }
+
+  // Only one triangle counts, and the real part of the diagonal.
   const Value half = side == 'L' ? lower_triangle(x, flat, -1) : upper_triangle(x, flat, 1);
   const Value unit = identity_like(x, {count}, n, n, t);
   const Value diagonal = x.convert(real_part(x, diagonal_of(x, flat)), t);
@@ -170,10 +183,7 @@ std::array<Value, 2> eigh(Context& x, Value a, const std::string& uplo, bool com
     if (compute_v) next.push_back(next_pairing(x, rotated(x, split(x, s[1], 2), r, 2), 2));
     return next;
   });
-  x.assert_none(not_diagonal(x, end[0]),
-                "linalg.eigh: The algorithm failed to converge because the input matrix is "
-                "ill-conditioned or has too many repeated eigenvalues",
-                ErrorKind::kLinAlg);
+  x.assert_none(not_diagonal(x, end[0]), failure, ErrorKind::kLinAlg);
 
   // Every sweep ends in the order it began with, so the row of zeros is the last one still.
   const Value values = x.b.slice_dim(real_part(x, diagonal_of(x, end[0])), 1, 0, n);
@@ -188,6 +198,10 @@ std::array<Value, 2> eigh(Context& x, Value a, const std::string& uplo, bool com
 }
 
 // ---- Singular values.
+
+constexpr const char* kSvdFailure =
+    "linalg.svd: The algorithm failed to converge because the input matrix contained "
+    "non-finite values.";
 
 struct Orthogonalised {
   Value columns;  // a V, orthogonal columns, largest first
@@ -242,10 +256,7 @@ Orthogonalised orthogonalise(Context& x, Value a, bool compute_v) {
   });
   const Value vectors = x.b.slice_dim(end[0], 1, 0, n);
   const Value sizes = x.b.unary(Op::kSqrt, x.sum(squared_size(x, vectors), {2}));
-  x.assert_none(not_orthogonal(x, end[0]),
-                "linalg.svd: The algorithm failed to converge because the input matrix contained "
-                "non-finite values.",
-                ErrorKind::kLinAlg);
+  x.assert_none(not_orthogonal(x, end[0]), kSvdFailure, ErrorKind::kLinAlg);
   const auto [sorted, order] = sort_along(x, sizes, 1, true);
   Orthogonalised r{transposed(x, gather_rows(x, vectors, order)), sorted, {}};
   if (compute_v)
@@ -287,6 +298,19 @@ Svd tall_svd(Context& x, Value a, bool full, bool compute_uv) {
   return r;
 }
 
+Svd host_svd(Context& x, Value a, bool full, bool compute_uv) {
+  const int64_t count = a.dim(0), m = a.dim(1), n = a.dim(2), k = std::min(m, n);
+  const DType t = a.dtype();
+  const Type s{hlo::real_type(t), {count, k}}, info{DType::kI32, {count}};
+  std::vector<Type> types{s, info};
+  if (compute_uv) types = {{t, {count, m, full ? m : k}}, s, {t, {count, full ? n : k, n}}, info};
+  const Values r = lapack(x, "svd", {a}, types, {{"full", full}, {"vectors", compute_uv}});
+  x.assert_none(x.b.compare(Cmp::kNe, r.back(), x.like(r.back(), 0)), kSvdFailure,
+                ErrorKind::kLinAlg);
+  if (!compute_uv) return {{}, r[0], {}};
+  return {r[0], r[1], adjoint(x, r[2])};
+}
+
 std::array<Value, 3> svd(Context& x, Value a, bool full_matrices, bool compute_uv,
                          const Opt<std::string>& driver) {
   check_matrix(x, "linalg.svd", a);
@@ -315,6 +339,7 @@ std::array<Value, 3> svd(Context& x, Value a, bool full_matrices, bool compute_u
 }  // namespace
 
 Svd svd_factor(Context& x, Value a, bool full, bool compute_uv) {
+  if (x.has_lapack()) return host_svd(x, a, full, compute_uv);
   if (rows(a) >= columns(a)) return tall_svd(x, a, full, compute_uv);
   // A^H = U S V^H is A = V S U^H.
   const Svd r = tall_svd(x, adjoint(x, a), full, compute_uv);

@@ -36,24 +36,25 @@ struct Difference {
   const char* name;
   const char* kernel;
   bool promotes;  // result dtype: promoted, else self's
-  Value (*loss)(Ctx&, Value difference, double parameter);
+  Value (*loss)(Ctx&, Value difference, const Scalar& parameter);
 };
 
-Value smooth_l1(Ctx& x, Value d, double beta) {
+Value smooth_l1(Ctx& x, Value d, const Scalar& number) {
   const Value z = abs(x, d);
-  if (beta == 0) return z;
-  return x.b.select(lt(x, z, beta), x.b.div(times(x, square(x, z), 0.5), x.like(z, beta)),
-                    plus(x, z, -0.5 * beta));
+  if (x.is(number, 0)) return z;
+  const Value beta = x.scalar_like(number, z);
+  return x.b.select(x.b.compare(Cmp::kLt, z, beta), x.b.div(times(x, square(x, z), 0.5), beta),
+                    x.b.sub(z, times(x, beta, 0.5)));
 }
 
-Value huber(Ctx& x, Value d, double delta) {
-  const Value z = abs(x, d);
-  return x.b.select(lt(x, z, delta), times(x, square(x, z), 0.5),
-                    times(x, plus(x, z, -0.5 * delta), delta));
+Value huber(Ctx& x, Value d, const Scalar& number) {
+  const Value z = abs(x, d), delta = x.scalar_like(number, z);
+  return x.b.select(x.b.compare(Cmp::kLt, z, delta), times(x, square(x, z), 0.5),
+                    x.b.mul(x.b.sub(z, times(x, delta, 0.5)), delta));
 }
 
 Value difference_loss(Ctx& x, const Difference& k, Value self, Value target, int64_t reduction,
-                      double parameter) {
+                      const Scalar& parameter) {
   const DType common = x.promote(self, target);
   check_dtype(x, common, kFloats, k.kernel);
   const auto [v, w] = x.broadcast_all(hlo::compute_type(common), self, target);
@@ -62,7 +63,7 @@ Value difference_loss(Ctx& x, const Difference& k, Value self, Value target, int
 }
 
 constexpr Difference kMse{"aten::mse_loss", "mse_cpu", true,
-                          [](Ctx& x, Value d, double) { return square(x, d); }};
+                          [](Ctx& x, Value d, const Scalar&) { return square(x, d); }};
 constexpr Difference kSmoothL1{"aten::smooth_l1_loss", "smooth_l1_cpu", true, smooth_l1};
 constexpr Difference kHuber{"aten::huber_loss", "huber_cpu", false, huber};
 
@@ -77,29 +78,29 @@ Value difference_backward(Ctx& x, Value grad, Value self, Value target, int64_t 
   return x.convert(times(x, r, mean_factor(reduction, self.numel())), self.dtype());
 }
 
-// -bound below, +bound above, d * inner between.
-Value clipped_slope(Ctx& x, Value d, double limit, double bound, double inner) {
-  const Value middle = x.b.select(ge(x, d, limit), x.like(d, bound), times(x, d, inner));
-  return x.b.select(le(x, d, -limit), x.like(d, -bound), middle);
-}
-
-void check_beta(Ctx& x, double beta) {
-  x.check(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
-}
-void check_delta(Ctx& x, double delta) {
-  x.check(delta > 0, "huber_loss does not support non-positive values for delta.");
+// -bound where d is at most -limit, bound where it is at least limit, `inner` between.
+Value clipped_slope(Ctx& x, Value d, Value limit, Value bound, Value inner) {
+  const Value middle = x.b.select(x.b.compare(Cmp::kGe, d, limit), bound, inner);
+  return x.b.select(x.b.compare(Cmp::kLe, d, x.b.neg(limit)), x.b.neg(bound), middle);
 }
 
 void register_differences(Registry& r) {
   r.op(kMse.name, [](Ctx& x, Value self, Value target, int64_t reduction) {
-     return difference_loss(x, kMse, self, target, reduction, 0);
+     return difference_loss(x, kMse, self, target, reduction, {});
    }).elementwise();
-  r.op(kSmoothL1.name, [](Ctx& x, Value self, Value target, int64_t reduction, double beta) {
-     check_beta(x, beta);
-     return difference_loss(x, kSmoothL1, self, target, reduction, beta);
-   }).elementwise();
-  r.op(kHuber.name, [](Ctx& x, Value self, Value target, int64_t reduction, double delta) {
-     check_delta(x, delta);
+  r.op(kSmoothL1.name,
+       [](Ctx& x, Value self, Value target, int64_t reduction, Scalar beta) {
+         x.check_number(
+             beta, [](double v) { return v >= 0; },
+             "smooth_l1_loss does not support negative values for beta.");
+         return difference_loss(x, kSmoothL1, self, target, reduction, beta);
+       })
+      .fold("beta", 0)
+      .elementwise();
+  r.op(kHuber.name, [](Ctx& x, Value self, Value target, int64_t reduction, Scalar delta) {
+     x.check_number(
+         delta, [](double v) { return v > 0; },
+         "huber_loss does not support non-positive values for delta.");
      return difference_loss(x, kHuber, self, target, reduction, delta);
    }).elementwise();
   r.op("aten::mse_loss_backward", [](Ctx& x, Value grad, Value self, Value target,
@@ -108,15 +109,21 @@ void register_differences(Registry& r) {
                                 [&](Value d) { return times(x, d, 2); });
    }).elementwise();
   r.op("aten::smooth_l1_loss_backward", [](Ctx& x, Value grad, Value self, Value target,
-                                           int64_t reduction, double beta) {
-     return difference_backward(
-         x, grad, self, target, reduction, kOrdered, "smooth_l1_backward_cpu_out",
-         [&](Value d) { return clipped_slope(x, d, beta, 1, beta == 0 ? 0 : 1 / beta); });
+                                           int64_t reduction, Scalar number) {
+     // Between -beta and beta, where d is divided, beta is not 0.
+     return difference_backward(x, grad, self, target, reduction, kOrdered,
+                                "smooth_l1_backward_cpu_out", [&](Value d) {
+                                  const Value beta = x.scalar_like(number, d);
+                                  return clipped_slope(x, d, beta, x.like(d, 1), x.b.div(d, beta));
+                                });
    }).elementwise();
   r.op("aten::huber_loss_backward", [](Ctx& x, Value grad, Value self, Value target,
-                                       int64_t reduction, double delta) {
+                                       int64_t reduction, Scalar number) {
      return difference_backward(x, grad, self, target, reduction, kFloats, "huber_backward_cpu_out",
-                                [&](Value d) { return clipped_slope(x, d, delta, delta, 1); });
+                                [&](Value d) {
+                                  const Value delta = x.scalar_like(number, d);
+                                  return clipped_slope(x, d, delta, delta, d);
+                                });
    }).elementwise();
   r.op("aten::soft_margin_loss", [](Ctx& x, Value self, Value target, int64_t reduction) {
      const DType t = x.promote(self, target);

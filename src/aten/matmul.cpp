@@ -600,7 +600,7 @@ void register_matmul(ops::Registry& r) {
   with_zero_alpha(r.op("aten::addbmm", addbmm));
   with_zero_alpha(r.op("aten::addmv", addmv));
   with_zero_alpha(r.op("aten::_addmm_activation", addmm_activation));
-  with_numbers(r.op("aten::addr", addr).layout(ops::LayoutRule::kLikeSelf));
+  with_numbers(r.op("aten::addr", addr).layout(ops::LayoutRule::kLikeSelf).out_casts(true));
   r.op("aten::mv", [](Ctx& x, Value self, Value vec) {
     const int64_t rows = self.rank() == 2 ? self.dim(0) : 1;
     check_mv(x, self, vec, 1, rows, self.dtype());

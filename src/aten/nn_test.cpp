@@ -551,7 +551,7 @@ struct TpuProduct {
 
   static ops::ContextOptions for_tpu() {
     ops::ContextOptions o;
-    o.on_cpu_plugin = false;
+    o.target.cpu_plugin = false;
     return o;
   }
 

@@ -163,36 +163,41 @@ Value standard_exponential(Context& x, DType wide, DType t, const Dims& dims) {
   return x.b.maximum(sample, x.like(u, t == wide ? std::ldexp(1.0, -bits - 1) : epsilon(t) / 2));
 }
 
-Value geometric(Context& x, Value self, double p) {
+Value geometric(Context& x, Value self, Scalar p) {
   const DType t = self.dtype();
-  x.check(p > 0 && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
+  x.check_number(
+      p, [](double v) { return v > 0 && v < 1; },
+      "geometric_ expects p to be in (0, 1), but got p={}");
   x.check_supported(!hlo::is_bool(t) && !hlo::is_complex(t),
                     "\"geometric_cpu\" not implemented for '", scalar_type_name(t), "'");
   const DType wide = t == DType::kF64 || t == DType::kI64 ? DType::kF64 : DType::kF32;
   const Value e = standard_exponential(x, wide, wide, self.dims());
-  return x.convert(x.b.unary(Op::kCeil, x.b.div(e, x.like(e, -std::log1p(-p)))), t);
+  const Value rate = x.b.neg(x.b.unary(Op::kLogPlusOne, x.b.neg(x.scalar_like(p, e))));
+  return x.convert(x.b.unary(Op::kCeil, x.b.div(e, rate)), t);
 }
 
-Value cauchy(Context& x, Value self, double median, double sigma) {
+Value cauchy(Context& x, Value self, Scalar median, Scalar sigma) {
   const DType t = self.dtype();
-  x.check(sigma > 0.0, "cauchy_ expects sigma > 0.0, but found sigma=", sigma);
+  x.check_number(
+      sigma, [](double v) { return v > 0; }, "cauchy_ expects sigma > 0.0, but found sigma={}");
   check_continuous(x, "Cauchy", t);
   const Value u = x.uniform(hlo::compute_type(t), self.dims());
   // Half a step up: u = 0 and u = 1/2 are drawn, and the tangent has its pole at the first.
   const Value centred =
       x.b.sub(u, x.like(u, 0.5 - std::ldexp(1.0, -significand_bits(u.dtype()) - 1)));
   const Value tangent = x.b.unary(Op::kTan, x.b.mul(centred, x.like(u, std::numbers::pi)));
-  return x.convert(x.b.add(x.b.mul(tangent, x.like(u, sigma)), x.like(u, median)), t);
+  return x.convert(x.b.add(x.b.mul(tangent, x.scalar_like(sigma, u)), x.scalar_like(median, u)), t);
 }
 
-Value log_normal(Context& x, Value self, double mean, double std) {
+Value log_normal(Context& x, Value self, Scalar mean, Scalar std) {
   const DType t = self.dtype();
-  x.check(std > 0.0, "log_normal_ expects std > 0.0, but found std=", std);
+  x.check_number(
+      std, [](double v) { return v > 0; }, "log_normal_ expects std > 0.0, but found std={}");
   check_float(x, "log_normal_cpu", t);
   const DType wide = hlo::compute_type(t);
   const Value n = x.normal(wide, self.dims());
-  return x.convert(
-      x.b.unary(Op::kExponential, x.b.add(x.b.mul(n, x.like(n, std)), x.like(n, mean))), t);
+  const Value moved = x.b.add(x.b.mul(n, x.scalar_like(std, n)), x.scalar_like(mean, n));
+  return x.convert(x.b.unary(Op::kExponential, moved), t);
 }
 
 // ---- Integers.
@@ -347,24 +352,33 @@ void register_random(ops::Registry& r) {
   r.op("aten::uniform", uniform).random().layout(like_self);
   r.op("aten::normal_", normal).random().layout(like_self);
   r.op("aten::normal_functional", normal).random().layout(like_self);
-  r.op("aten::normal.Tensor_float", [](Context& x, Value mean, Scalar std) {
-     check_normal_type(x, mean.dtype());
-     return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
-   }).random();
-  r.op("aten::normal.float_Tensor", [](Context& x, Scalar mean, Value std) {
-     check_normal_type(x, std.dtype());
-     const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
-     return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
-   }).random();
-  r.op("aten::normal.Tensor_Tensor", [](Context& x, Value mean, Value std) {
-     check_normal_type(x, mean.dtype());
-     const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
-     return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
-   }).random();
+  r.op("aten::normal.Tensor_float",
+       [](Context& x, Value mean, Scalar std) {
+         check_normal_type(x, mean.dtype());
+         return shifted_normal(x, mean, std_value(x, std, mean.dtype()), mean.dims(), mean.dtype());
+       })
+      .random()
+      .out_casts(true);
+  r.op("aten::normal.float_Tensor",
+       [](Context& x, Scalar mean, Value std) {
+         check_normal_type(x, std.dtype());
+         const Value m = x.scalar(mean, hlo::compute_type(std.dtype()));
+         return shifted_normal(x, m, std_value(x, std), std.dims(), std.dtype());
+       })
+      .random()
+      .out_casts(true);
+  r.op("aten::normal.Tensor_Tensor",
+       [](Context& x, Value mean, Value std) {
+         check_normal_type(x, mean.dtype());
+         const Dims dims = x.broadcast_dims({mean.dims(), std.dims()});
+         return shifted_normal(x, mean, std_value(x, std), dims, mean.dtype());
+       })
+      .random()
+      .out_casts(true);
 
-  r.op("aten::bernoulli", [](Context& x, Value self) {
-     return bernoulli_by_tensor(x, self, self);
-   }).random();
+  r.op("aten::bernoulli", [](Context& x, Value self) { return bernoulli_by_tensor(x, self, self); })
+      .random()
+      .out_casts(true);
   r.op("aten::bernoulli.Tensor", bernoulli_by_tensor).random().layout(like_self);
   r.op("aten::bernoulli.p", [](Context& x, Value self, Scalar p) {
      x.check_numbers(
@@ -372,8 +386,7 @@ void register_random(ops::Registry& r) {
            TPU_CHECK(n.d >= 0 && n.d <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", n.d);
          },
          p);
-     const Value v = x.scalar(p, probability_type(self.dtype()));
-     return bernoulli(x, self.dtype(), self.dims(), v);
+     return bernoulli(x, self.dtype(), self.dims(), x.scalar(p, probability_type(self.dtype())));
    }).random();
 
   r.op("aten::exponential",
@@ -385,9 +398,8 @@ void register_random(ops::Registry& r) {
                TPU_CHECK(n.d > 0, "exponential_ expects lambda > 0.0, but found lambda=", n.d);
              },
              lambd);
-         const Value rate = x.scalar(lambd, wide);
          const Value e = standard_exponential(x, wide, t, self.dims());
-         return x.convert(x.b.div(e, x.broadcast(rate, self.dims())), t);
+         return x.convert(x.b.div(e, x.scalar_like(lambd, e)), t);
        })
       .random()
       .layout(like_self);

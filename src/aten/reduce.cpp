@@ -298,8 +298,8 @@ std::array<Value, 2> variance(Context& x, const char* name, Value self, const Op
 void register_variance(Registry& r, const std::string& name, bool root) {
   r.op(name + ".correction", [root](Context& x, Value self, const Opt<Dims>& dim,
                                     const Opt<Number>& correction, bool keepdim) {
-    return variance(x, "std and var", self, dim, correction, keepdim, root)[0];
-  });
+     return variance(x, "std and var", self, dim, correction, keepdim, root)[0];
+   }).out_casts(true);
   r.op(name + "_mean.correction", [root](Context& x, Value self, const Opt<Dims>& dim,
                                          const Opt<Number>& correction, bool keepdim) {
     return variance(x, root ? "std_mean" : "var_mean", self, dim, correction, keepdim, root);
@@ -394,9 +394,9 @@ void check_nonempty(const Context& x, const std::string& name, Value v, int64_t 
 }
 
 void register_reduce(Registry& r) {
-  r.op("aten::sum.dim_IntList", sum_over);
-  r.op("aten::nansum", nan_sum);
-  r.op("aten::mean.dim", mean_over);
+  r.op("aten::sum.dim_IntList", sum_over).out_casts(true);
+  r.op("aten::nansum", nan_sum).out_casts(true);
+  r.op("aten::mean.dim", mean_over).out_casts(true);
   r.op("aten::prod", [](Context& x, Value self, Opt<DType> dtype) {
     return plain_product(x, x.convert(self, dtype.value_or(x.sum_type(self.dtype()))),
                          x.all_axes(self), false);
@@ -409,7 +409,7 @@ void register_reduce(Registry& r) {
 
   for (const Extreme& e : kExtremes) {
     const std::string name = cat("aten::", e.name);  // aten::max, aten::min
-    r.op(name, [&e](Context& x, Value self) { return extreme_of_all(x, e, self); });
+    r.op(name, [&e](Context& x, Value self) { return extreme_of_all(x, e, self); }).out_casts(true);
     r.op(name + ".dim", [&e](Context& x, Value self, int64_t dim, bool keepdim) {
       return extreme_with_index(x, e, self, dim, keepdim);
     });
@@ -455,8 +455,8 @@ void register_reduce(Registry& r) {
               "p");
   r.op("aten::renorm", renorm);
   r.op("aten::logsumexp", [](Context& x, Value self, const Dims& dim, bool keepdim) {
-    return log_sum_exp(x, self, dim, keepdim);
-  });
+     return log_sum_exp(x, self, dim, keepdim);
+   }).out_casts(true);
 
   register_variance(r, "aten::var", false);
   register_variance(r, "aten::std", true);

@@ -225,11 +225,11 @@ Value scan(Context& x, Value v, int64_t dim, Value identity, const Combine& comb
 
 void register_scan(Registry& r) {
   r.op("aten::cumsum", [](Context& x, Value self, int64_t dim, Opt<DType> dtype) {
-    return cumulative_of(x, "cumsum_out_cpu", self, dim, dtype, Op::kAdd);
-  });
+     return cumulative_of(x, "cumsum_out_cpu", self, dim, dtype, Op::kAdd);
+   }).out_casts(true);
   r.op("aten::cumprod", [](Context& x, Value self, int64_t dim, Opt<DType> dtype) {
-    return cumulative_of(x, "cumprod_out_cpu", self, dim, dtype, Op::kMultiply);
-  });
+     return cumulative_of(x, "cumprod_out_cpu", self, dim, dtype, Op::kMultiply);
+   }).out_casts(true);
   struct Running {
     const char *name, *helper, *kernel;
     Op op;

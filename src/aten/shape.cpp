@@ -194,7 +194,7 @@ Value block_diagonal(Context& x, const Values& tensors) {
 }  // namespace
 
 void register_shape(ops::Registry& r) {
-  r.op("aten::cat", concatenate).layout(LayoutRule::kChannelsLast);
+  r.op("aten::cat", concatenate).layout(LayoutRule::kChannelsLast).out_casts(true);
   r.op("aten::_stack", stack);
   r.op("aten::block_diag", block_diagonal);
   r.op("aten::constant_pad_nd", constant_pad).layout(LayoutRule::kChannelsLast);

@@ -9,6 +9,7 @@ std::string_view to_string(ErrorKind kind) {
     case ErrorKind::kInvalid: return "invalid";
     case ErrorKind::kIndex: return "index";
     case ErrorKind::kType: return "type";
+    case ErrorKind::kValue: return "value";
     case ErrorKind::kUnsupported: return "unsupported";
     case ErrorKind::kMissingOp: return "missing op";
     case ErrorKind::kLinAlg: return "linear algebra";

@@ -18,6 +18,7 @@ enum class ErrorKind : uint8_t {
   kInvalid,      // wrong argument or state            -> RuntimeError
   kIndex,        // out of range                       -> IndexError
   kType,         // wrong type of argument             -> TypeError
+  kValue,        // right type, wrong value            -> ValueError
   kUnsupported,  // right, but the device cannot       -> NotImplementedError
   kMissingOp,    // no lowering is registered          -> NotImplementedError
   kLinAlg,       // no solution, no convergence        -> torch.linalg.LinAlgError

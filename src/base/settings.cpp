@@ -42,6 +42,9 @@ constexpr Setting kTable[] = {
      "ops without a lowering: run on the CPU and say so once, raise, or run silently"},
     {"flush_ops", "TORCH_TPU_FLUSH_OPS", kInt, "0", "",
      "fused eager: recorded ops that force a run; 0 takes the built-in threshold"},
+    {"lapack", "TORCH_TPU_LAPACK", kBool, "1", "",
+     "CPU plugin: linear algebra by the host's LAPACK; 0 makes it loops of the program, as for a "
+     "plugin that cannot call the host"},
     // Compiling and caching.
     {"compile_tier", "TORCH_TPU_COMPILE_TIER", kEnum, "full", "fast|full",
      "CPU plugin: compile quickly to slower programs (fast), or fully"},

@@ -9,6 +9,7 @@ void rethrow(const Error& e, const std::string& prefix) {
   switch (e.kind) {
     case ErrorKind::kIndex: TORCH_CHECK_INDEX(false, text);
     case ErrorKind::kType: TORCH_CHECK_TYPE(false, text);
+    case ErrorKind::kValue: TORCH_CHECK_VALUE(false, text);
     case ErrorKind::kUnsupported:
     case ErrorKind::kMissingOp: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
     case ErrorKind::kLinAlg: TORCH_CHECK_LINALG(false, text);

@@ -417,7 +417,7 @@ Recorded record_call(const ops::OpDef& def, Device& d, Encoder& e,
   if (def.boundary) rt.flush(d, runtime::FlushReason::kBoundary);
   r.inst = &rt.instance_of(d, e.key.view());
   // Below 512 x 512 x 512 nobody waits for a product.
-  if (r.inst->six_pass_work >= 0x1p27 && !rt.instances().on_cpu_plugin() &&
+  if (r.inst->six_pass_work >= 0x1p27 && !rt.instances().target().cpu_plugin &&
       !runtime::current_trace(d.index)) [[unlikely]] {
     hint_at_precision(*r.inst);
   }
@@ -610,6 +610,9 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
             "Expected all tensors to be on the same device, but found at least two devices, tpu:",
             d.index, " and ", dst.device().str(), "!");
         const c10::ScalarType from = to_scalar_type(v->type->dtype), to = dst.scalar_type();
+        TPU_CHECK(!is_out_ || from == to || def_.casts_out(), "Expected out tensor to have dtype ",
+                  ops::cpp_type_name(v->type->dtype), ", but got ",
+                  ops::cpp_type_name(to_dtype(to)), " instead");
         TPU_CHECK(c10::canCast(from, to), "result type ", c10::toString(from),
                   " can't be cast to the desired output type ", c10::toString(to));
         const c10::IntArrayRef sizes(v->type->dims);

@@ -104,8 +104,11 @@ Tensor to_dense(const Tensor& self, std::optional<at::ScalarType> dtype, std::op
 }
 
 Tensor add(const Tensor& self, const Tensor& other, const Scalar& alpha) {
-  TORCH_CHECK(!self.is_sparse_csr() && !other.is_sparse_csr(),
-              "add: CSR tensors cannot be added on a tpu device; use .to_sparse() or .to_dense()");
+  if (self.is_sparse_csr() || other.is_sparse_csr()) {
+    const auto coo = [](const Tensor& t) { return t.is_sparse_csr() ? t.to_sparse() : t; };
+    const Tensor r = bridge::add(coo(self), coo(other), alpha);
+    return is_coo(r) ? r.coalesce().to_sparse_csr() : r;
+  }
   if (!is_coo(self)) return added(self, other, alpha);
   if (!is_coo(other)) return added(at::mul(other, alpha), self, 1);
   TORCH_CHECK(self.sizes() == other.sizes(),
@@ -171,7 +174,10 @@ Tensor product(const Tensor& self, const Tensor& dense) {
 }
 
 Tensor mm(const Tensor& self, const Tensor& mat2) {
-  if (self.layout() == c10::kStrided) return product(mat2.t(), self.t()).t();
+  if (self.layout() == c10::kStrided) {
+    const Tensor coo = is_coo(mat2) ? mat2 : mat2.to_sparse();
+    return product(coo.t(), self.t()).t();
+  }
   return product(self, mat2.layout() == c10::kStrided ? mat2 : mat2.to_dense());
 }
 Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
@@ -190,6 +196,120 @@ Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
 Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                   const Scalar& alpha, Tensor& out) {
   return give(bridge::addmm(self, mat1, mat2, beta, alpha), out);
+}
+
+// ---- Products with a CSR matrix, element by element of it.
+
+struct Elements {
+  explicit Elements(const Tensor& csr)
+      : rows(csr.to_sparse()._indices().select(0, 0)), columns(csr.col_indices().to(at::kLong)) {}
+
+  Tensor rows, columns;  // [nnz]
+};
+
+Tensor with_csr_values(const Tensor& self, const Tensor& values) {
+  return at::_sparse_csr_tensor_unsafe(self.crow_indices(), self.col_indices(), values,
+                                       self.sizes(), values.options().layout(self.layout()));
+}
+
+Tensor mul_csr(const Tensor& self, const Tensor& other) {
+  const bool first = self.is_sparse_csr();
+  const Tensor& csr = first ? self : other;
+  const Tensor& factor = first ? other : self;
+  TORCH_CHECK(factor.layout() == c10::kStrided && factor.dim() == 0,
+              "mul: a CSR tensor can be multiplied by a number only; use .to_sparse()");
+  return with_csr_values(csr, at::mul(csr.values(), factor));
+}
+
+// The elements of self at the places of the CSR matrix `mask`.
+Tensor csr_mask(const Tensor& self, const Tensor& mask) {
+  TORCH_CHECK(mask.is_sparse_csr() && mask.dim() == 2 && self.sizes() == mask.sizes(),
+              "sparse_mask: needs a matrix and a CSR mask of its sizes, got ", self.sizes(),
+              " and ", mask.sizes());
+  const Elements e(mask);
+  const Tensor dense = self.layout() == c10::kStrided ? self : self.to_dense();
+  const Tensor places = at::add(at::mul(e.rows, mask.size(1)), e.columns);
+  return with_csr_values(mask, dense.reshape({-1}).index_select(0, places));
+}
+
+// beta * self + alpha * mat1 @ mat2, at the places of self.
+Tensor sampled_addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                     const Scalar& alpha) {
+  const char* name = "sampled_addmm";
+  TORCH_CHECK(
+      self.is_sparse_csr() && mat1.layout() == c10::kStrided && mat2.layout() == c10::kStrided,
+      name, ": Expected self to be a CSR matrix and mat1 and mat2 to be dense");
+  TORCH_CHECK(self.dim() == 2 && mat1.dim() == 2 && mat2.dim() == 2, name,
+              ": Expected matrices, but got ", self.dim(), ", ", mat1.dim(), " and ", mat2.dim(),
+              " dims");
+  TORCH_CHECK(mat1.size(1) == mat2.size(0), name, ": mat1 and mat2 shapes cannot be multiplied (",
+              mat1.size(0), "x", mat1.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
+  TORCH_CHECK(self.size(0) == mat1.size(0) && self.size(1) == mat2.size(1), name,
+              ": self.shape does not match the product's");
+  TORCH_CHECK(self.scalar_type() == mat1.scalar_type() && self.scalar_type() == mat2.scalar_type(),
+              name, ": Expected self, mat1 and mat2 to have the same dtype");
+  const Elements e(self);
+  const Tensor products =
+      at::mul(mat1.index_select(0, e.rows), mat2.t().index_select(0, e.columns)).sum(1);
+  return with_csr_values(self, at::add(at::mul(self.values(), beta), at::mul(products, alpha)));
+}
+
+// How many elements each row has, 1 for none: [rows, 1].
+Tensor row_lengths(const Tensor& self, const at::TensorOptions& options) {
+  return self.crow_indices().diff().clamp_min(1).to(options.dtype()).unsqueeze(1);
+}
+
+// Over the elements of each row of self, their products with rows of `other`; 0 for an empty row.
+// For a maximum or minimum also the element that it is.
+std::tuple<Tensor, Tensor> mm_reduce(const Tensor& self, const Tensor& other,
+                                     c10::string_view reduce) {
+  TORCH_CHECK(self.is_sparse_csr() && self.dim() == 2 && other.layout() == c10::kStrided &&
+                  other.dim() == 2,
+              "torch.sparse.mm: expected a CSR and a dense matrix");
+  TORCH_CHECK(self.size(1) == other.size(0), "mat1 and mat2 shapes cannot be multiplied (",
+              self.size(0), "x", self.size(1), " and ", other.size(0), "x", other.size(1), ")");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "torch.sparse.mm: expected ",
+              self.scalar_type(), " for both matrices, but got ", other.scalar_type());
+  const Elements e(self);
+  const Tensor products = at::mul(other.index_select(0, e.columns), self.values().unsqueeze(1));
+  const Tensor zeros = at::zeros({self.size(0), other.size(1)}, products.options());
+  const Tensor no_places = at::empty({0}, e.rows.options());
+  if (reduce == "sum" || reduce == "mean") {
+    const Tensor sum = zeros.index_add(0, e.rows, products);
+    return {reduce == "sum" ? sum : at::div(sum, row_lengths(self, sum.options())), no_places};
+  }
+  TORCH_CHECK(reduce == "amax" || reduce == "amin",
+              "reduce argument must be either sum, mean, amax or amin, got ", reduce);
+  const Tensor rows = e.rows.unsqueeze(1).expand_as(products);
+  const Tensor most = zeros.scatter_reduce(0, rows, products, reduce, false);
+  const Tensor number = at::arange(self._nnz(), e.rows.options()).unsqueeze(1);
+  const Tensor none = at::full_like(number, self._nnz());
+  const Tensor hit = at::where(at::eq(products, most.index_select(0, e.rows)), number, none);
+  return {most,
+          at::full_like(zeros, self._nnz(), e.rows.options()).scatter_reduce(0, rows, hit, "amin")};
+}
+
+std::tuple<Tensor, Tensor> mm_reduce_backward(const Tensor& self, const Tensor& grad_out,
+                                              const Tensor& other, c10::string_view reduce,
+                                              const Tensor& places, std::array<bool, 2> wanted) {
+  const Elements e(self);
+  const Tensor scaled =
+      reduce == "mean" ? at::div(grad_out, row_lengths(self, grad_out.options())) : grad_out;
+  Tensor grad = scaled.index_select(0, e.rows);  // of each element's products
+  if (reduce == "amax" || reduce == "amin") {
+    const Tensor number = at::arange(self._nnz(), e.rows.options()).unsqueeze(1);
+    grad = at::where(at::eq(places.index_select(0, e.rows), number), grad, at::zeros_like(grad));
+  }
+  Tensor grad_self, grad_other;
+  if (wanted[0]) {
+    const Tensor values = at::mul(grad, other.index_select(0, e.columns)).sum(1);
+    grad_self = with_csr_values(self, values);
+  }
+  if (wanted[1]) {
+    grad_other =
+        at::zeros_like(other).index_add(0, e.columns, at::mul(grad, self.values().unsqueeze(1)));
+  }
+  return {grad_self, grad_other};
 }
 
 Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
@@ -311,6 +431,12 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("_to_sparse", static_cast<ToSparse*>(at::native::sparse_compressed_to_sparse));
   m.impl("_to_sparse.sparse_dim",
          static_cast<ToSparseDim*>(at::native::sparse_compressed_to_sparse));
+  m.impl("add.Tensor", add);
+  m.impl("mul.Tensor", mul_csr);
+  m.impl("sparse_mask", csr_mask);
+  m.impl("sparse_sampled_addmm", sampled_addmm);
+  m.impl("_sparse_mm_reduce_impl", mm_reduce);
+  m.impl("_sparse_mm_reduce_impl_backward", mm_reduce_backward);
   m.impl("mm", mm);
   m.impl("mm.out", mm_out);
   m.impl("addmm", addmm);

@@ -39,7 +39,11 @@ int32_t checked(c10::DeviceIndex device) {
 }  // namespace
 
 Tracing::Tracing(c10::DeviceIndex device, bool for_tpu)
-    : device_(device), trace_(checked(device), !for_tpu && Runtime::get().on_cpu_plugin()) {}
+    // Without LAPACK: another process may run the program.
+    : device_(device),
+      trace_(checked(device),
+             {.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin(),
+              .tpu_calls = for_tpu || Runtime::get().instances().target().tpu_calls}) {}
 
 Tracing::Tracing(c10::DeviceIndex device)
     : device_(device), trace_(checked(device), Runtime::get().instances()) {}

@@ -446,6 +446,11 @@ Value Context::checked(Value index, int64_t size, bool wrap, const BadIndex& err
   return b.clamp(b.constant(it, 0), index, b.constant(it, std::max<int64_t>(size - 1, 0)));
 }
 
+std::string with_number(std::string text, double v) {
+  if (const size_t at = text.find("{}"); at != std::string::npos) text.replace(at, 2, cat(v));
+  return text;
+}
+
 void Context::assert_none(Value violated, const std::string& text, ErrorKind kind) {
   if (violated.numel() == 0) return;
   host_.assertion(b, any(violated, all_axes(violated)), b.constant(DType::kI64, 0), kind, text,

@@ -39,6 +39,16 @@ class Host {
                          std::string text, bool spoils) = 0;
 };
 
+// What a program is compiled for: which custom calls exist.
+struct Target {
+  bool cpu_plugin = true;
+  bool lapack = false;     // those of linear algebra that the host answers (aten/linalg.h)
+  bool tpu_calls = false;  // those that libtpu has, and no CPU plugin
+};
+
+// The text with a number in place of "{}".
+std::string with_number(std::string text, double v);
+
 // How a bad index is told; "{}" in the text stands for it.
 struct BadIndex {
   ErrorKind kind;
@@ -50,8 +60,8 @@ BadIndex out_of_bounds(int64_t dim, int64_t size, ErrorKind kind = ErrorKind::kI
 struct ContextOptions {
   hlo::Precision precision = hlo::Precision::kHighest;
   DType default_dtype = DType::kF32;
-  Type out_type;              // for out_op
-  bool on_cpu_plugin = true;  // which custom calls exist
+  Type out_type;  // for out_op
+  Target target;
 };
 
 class Context {
@@ -64,7 +74,9 @@ class Context {
   const Type& out_type() const { return options_.out_type; }
   hlo::Precision precision() const { return options_.precision; }
   DType default_dtype() const { return options_.default_dtype; }
-  bool on_cpu_plugin() const { return options_.on_cpu_plugin; }
+  bool on_cpu_plugin() const { return options_.target.cpu_plugin; }
+  bool has_lapack() const { return options_.target.lapack; }
+  bool has_tpu_calls() const { return options_.target.tpu_calls; }
 
   // ---- Checks. The text is "reason with values; remedy"; PyTorch's own phrase where its tests
   // match one.
@@ -79,6 +91,10 @@ class Context {
   template <class... P>
   void check_type(bool ok, const P&... parts) const {  // TypeError
     if (!ok) fail(ErrorKind::kType, cat(parts...));
+  }
+  template <class... P>
+  void check_value(bool ok, const P&... parts) const {  // ValueError
+    if (!ok) fail(ErrorKind::kValue, cat(parts...));
   }
   template <class... P>
   void check_supported(bool ok, const P&... parts) const {  // NotImplementedError
@@ -138,6 +154,11 @@ class Context {
     host_.check_numbers([=](std::span<const Number> operands) {
       test((scalars.known ? *scalars.known : operands[static_cast<size_t>(scalars.operand)])...);
     });
+  }
+  // The same for one number: it throws `text`, the number in place of "{}", unless `holds`.
+  template <class Holds>
+  void check_number(const Scalar& s, Holds holds, const std::string& text) {
+    check_numbers([=](const Number& n) { TPU_CHECK(holds(n.d), with_number(text, n.d)); }, s);
   }
   // Folded to this very value (OpBuilder::fold); false for a run-time number.
   bool is(const Scalar& s, double value) const {

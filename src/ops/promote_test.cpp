@@ -97,8 +97,9 @@ TEST(default_dtype_is_the_float_of_numbers) {
   hlo::Function f;
   hlo::Builder b(f);
   NoHost host;
-  Context x(b, host,
-            {.precision = hlo::Precision::kHighest, .default_dtype = kF64, .out_type = {}});
+  Context x(
+      b, host,
+      {.precision = hlo::Precision::kHighest, .default_dtype = kF64, .out_type = {}, .target = {}});
   EXPECT_EQ(x.promote(b.parameter({kI64, {2}}), Number::of(0.5)), kF64);
   EXPECT_EQ(x.promote(b.parameter({kI64, {}}), Scalar{NumberKind::kComplex, 0, {}}), kC128);
   EXPECT_EQ(x.float_type(kBool), kF64);

@@ -55,6 +55,9 @@ struct OpDef {
     double value;
   };
   std::vector<Fold> folds;
+  // Whether an out= of another dtype is converted to, where PyTorch can cast; else it is refused.
+  Opt<bool> out_casts;
+  bool casts_out() const { return out_casts.value_or(layout == LayoutRule::kElementwise); }
   bool number_is_operand = false;
   bool random = false;
   bool boundary = false;
@@ -77,6 +80,8 @@ class OpBuilder {
     return d_.layouts = std::move(rules), *this;
   }
   OpBuilder& elementwise() { return layout(LayoutRule::kElementwise); }
+  // Unlike most of its layout's ops, as casts_out says.
+  OpBuilder& out_casts(bool v) { return d_.out_casts = v, *this; }
   // TensorIterator sees the Scalar as a second operand, of no dims.
   OpBuilder& number_is_operand() { return d_.number_is_operand = true, *this; }
 

@@ -65,7 +65,8 @@ TEST(arguments_are_unpacked) {
   Context x(b, host,
             {.precision = hlo::Precision::kHighest,
              .default_dtype = DType::kF32,
-             .out_type = {DType::kI8, {5}}});
+             .out_type = {DType::kI8, {5}},
+             .target = {}});
   const Value p = b.parameter({DType::kF32, {2}}), q = b.parameter({DType::kF32, {3}});
   const OpDef* d = r.find("aten::f");
   EXPECT_TRUE(d->returns_list);

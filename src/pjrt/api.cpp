@@ -14,7 +14,6 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "pjrt/api_newer.h"
 
 namespace tpu::pjrt {
 namespace {
@@ -304,24 +303,6 @@ void Api::drop_error(PJRT_Error* error) const noexcept {
   Args<PJRT_Error_Destroy_Args> args;
   args.error = error;
   api_->PJRT_Error_Destroy(&args);
-}
-
-void register_ffi_handler(const Api& api, std::string_view target, std::string_view platform,
-                          void* handler) {
-  const auto* extension =
-      reinterpret_cast<const newer::FfiExtension*>(api.extension(ExtensionType::kFfi));
-  TPU_CHECK(extension != nullptr, ErrorKind::kUnsupported, "the plugin ", api.path(),
-            " takes no custom-call handlers");
-  newer::FfiRegisterArgs args{};
-  args.struct_size = sizeof args;
-  args.target = target.data();
-  args.target_size = target.size();
-  args.handler = handler;
-  args.platform = platform.data();
-  args.platform_size = platform.size();
-  if (PJRT_Error* error = extension->register_handler(&args)) {
-    throw_failure(api.take_failure(error), "PJRT_FFI_Register_Handler");
-  }
 }
 
 }  // namespace tpu::pjrt

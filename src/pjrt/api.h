@@ -198,10 +198,4 @@ class Api {
 // `path`.
 void check_xla_flags(const std::string& path, std::string_view flags);
 
-// Makes an XLA FFI handler (its C entry point) callable as custom call `target` with api_version 4.
-// Throws where the plugin has no FFI. A handler built for a newer FFI than the plugin's is accepted
-// here and fails at compile.
-void register_ffi_handler(const Api& api, std::string_view target, std::string_view platform,
-                          void* handler);
-
 }  // namespace tpu::pjrt

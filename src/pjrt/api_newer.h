@@ -25,21 +25,4 @@ struct GetCompileOptionsArgs {
 };
 using GetCompileOptions = PJRT_Error*(GetCompileOptionsArgs*);
 
-// FFI extension: registers an XLA FFI handler for a custom-call target.
-struct FfiRegisterArgs {
-  size_t struct_size;
-  const char* target;
-  size_t target_size;
-  void* handler;
-  const char* platform;
-  size_t platform_size;
-  uint32_t traits;
-};
-struct FfiExtension {
-  PJRT_Extension_Base base;
-  void* type_register;
-  void* user_data_add;
-  PJRT_Error* (*register_handler)(FfiRegisterArgs*);
-};
-
 }  // namespace tpu::pjrt::newer

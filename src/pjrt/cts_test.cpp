@@ -17,6 +17,7 @@
 
 #include "base/test.h"
 #include "pjrt/client.h"
+#include "pjrt/ffi.h"
 #include "pjrt/program.h"
 
 namespace tpu::pjrt {
@@ -705,73 +706,11 @@ TEST(cts_fast_options) {
   });
 }
 
-// Just enough of XLA's FFI (version 0.2) to write a handler: it fails when its argument is
-// negative, else copies.
-struct FfiError;
-struct FfiErrorArgs {
-  size_t struct_size;
-  void* extension_start;
-  const char* message;
-  int code;
-};
-struct FfiApi {
-  size_t struct_size;
-  void* extension_start;
-  size_t version[3];
-  const void* internal;
-  FfiError* (*create_error)(FfiErrorArgs*);
-};
-struct FfiVersion {
-  size_t struct_size;
-  void* extension_start;
-  int major;
-  int minor;
-};
-struct FfiMetadata {
-  size_t struct_size;
-  FfiVersion version;
-};
-struct FfiMetadataExtension {
-  size_t struct_size;
-  int type;
-  void* next;
-  FfiMetadata* metadata;
-};
-struct FfiBuffer {
-  size_t struct_size;
-  void* extension_start;
-  int dtype;
-  float* data;
-};
-struct FfiList {
-  size_t struct_size;
-  void* extension_start;
-  int64_t size;
-  int* types;
-  FfiBuffer** items;
-};
-struct FfiFrame {
-  size_t struct_size;
-  FfiMetadataExtension* extension_start;
-  const FfiApi* api;
-  void* context;
-  int stage;
-  FfiList args;
-  FfiList results;
-};
-FfiError* copy_or_fail(FfiFrame* frame) {
-  if (frame->extension_start != nullptr && frame->extension_start->type == 1) {
-    frame->extension_start->metadata->version.major = 0;
-    frame->extension_start->metadata->version.minor = 2;
-    return nullptr;
-  }
-  const float value = *frame->args.items[0]->data;
-  if (value < 0) {
-    FfiErrorArgs error{sizeof(FfiErrorArgs), nullptr, "the argument is negative", 3};
-    return frame->api->create_error(&error);
-  }
-  *frame->results.items[0]->data = value;
-  return nullptr;
+void copy_or_fail(const FfiCall& call) {
+  TPU_CHECK(call.operands.size() == 1 && call.results.size() == 1, "one operand, one result");
+  const float value = *static_cast<const float*>(call.operands[0].data);
+  TPU_CHECK(value >= 0, "the argument is negative");
+  *static_cast<float*>(call.results[0].data) = call.flag("negated") ? -value : value;
 }
 
 TEST(cts_ffi_handler) {
@@ -779,20 +718,21 @@ TEST(cts_ffi_handler) {
     const std::string target = cat("cts_copy_or_fail_", client.api().version());
     static std::vector<std::string> registered;
     if (std::ranges::find(registered, target) == registered.end()) {
-      register_ffi_handler(client.api(), target, "Host", reinterpret_cast<void*>(&copy_or_fail));
+      register_ffi_handler(client.api(), target, ffi_entry<copy_or_fail>());
       registered.push_back(target);
     }
     const Executable copy = client.compile(
         module("%0: tensor<1xf32>", "tensor<1xf32>", "tensor<1xf32>",
                cat("  %1 = \"stablehlo.custom_call\"(%0) {call_target_name = \"", target,
-                   "\", api_version = 4 : i32, backend_config = {}} : (tensor<1xf32>) -> "
-                   "tensor<1xf32>\n  \"func.return\"(%1) : (tensor<1xf32>) -> ()\n")),
+                   "\", api_version = 4 : i32, backend_config = {negated = true}} : "
+                   "(tensor<1xf32>) -> tensor<1xf32>\n  \"func.return\"(%1) : (tensor<1xf32>) -> "
+                   "()\n")),
         "mlir", {});
     const Buffer good = upload(client, {7}), bad = upload(client, {-7});
-    EXPECT_EQ(download(run(copy, {good.handle()})), Floats{7});
+    EXPECT_EQ(download(run(copy, {good.handle()})), Floats{-7});
     // The error shows in the launch or in the output's event.
     EXPECT_THROW_MSG(run(copy, {bad.handle()}).await(), "the argument is negative");
-    EXPECT_EQ(download(run(copy, {good.handle()})), Floats{7});
+    EXPECT_EQ(download(run(copy, {good.handle()})), Floats{-7});
   });
 }
 

@@ -15,6 +15,7 @@
 #include "bridge/generator.h"
 #include "bridge/hooks.h"
 #include "bridge/inherited.h"
+#include "bridge/lapack.h"
 #include "bridge/precision.h"
 #include "bridge/register.h"
 #include "bridge/stream.h"
@@ -233,8 +234,7 @@ std::string lower(const std::vector<at::Tensor>& tensors) {
   TPU_CHECK(waits, "nothing that these tensors need is deferred; lower works in fused mode");
   const auto live = d.window.live_outputs();
   const std::vector<bool> donated(d.window.parameters().size());
-  const trace::Lowered lowered =
-      trace::lower(d.window, live, donated, r.instances().on_cpu_plugin());
+  const trace::Lowered lowered = trace::lower(d.window, live, donated, r.instances().target());
   return hlo::print(*lowered.function);
 }
 
@@ -352,6 +352,7 @@ PYBIND11_MODULE(_C, m) {
   install_location_source();
   bridge::set_call_site(&current_call_site);
   bridge::register_hooks();
+  bridge::register_lapack();
   try {
     bridge::register_ops();
   } catch (const Error& e) {

@@ -64,6 +64,7 @@ void check_xla_flags() {
 std::atomic<int> process_mode{-1};
 thread_local std::vector<Mode> mode_stack;
 int (*inherited_mode)() = nullptr;
+std::span<const FfiTarget> lapack_targets;
 
 // Open traces by number, from 1; a number is free again after its pop.
 std::array<std::atomic<trace::Trace*>, 128> traces{};
@@ -199,6 +200,7 @@ Mode current_mode() {
   return default_mode();
 }
 void set_inherited_mode(int (*f)()) { inherited_mode = f; }
+void set_lapack(std::span<const FfiTarget> targets) { lapack_targets = targets; }
 
 int push_trace(trace::Trace* t) {
   for (size_t i = 1; i < traces.size(); ++i) {
@@ -297,7 +299,14 @@ void Runtime::start() {
     client_ = pjrt::Client::create(api, {});
   }
   on_cpu_ = client_->platform_name() == "cpu";
-  instances_.set_cpu_plugin(on_cpu_ && settings().get_string("lower_for") == "plugin");
+  // Before any program is loaded that calls them.
+  const bool lapack = on_cpu_ && !lapack_targets.empty() && pjrt::takes_ffi_handlers(*api);
+  for (const FfiTarget& t : lapack ? lapack_targets : std::span<const FfiTarget>())
+    pjrt::register_ffi_handler(*api, t.name, t.entry);
+  const bool for_cpu = on_cpu_ && settings().get_string("lower_for") == "plugin";
+  instances_.set_target({.cpu_plugin = for_cpu,
+                         .lapack = for_cpu && lapack && settings().get_bool("lapack"),
+                         .tpu_calls = client_->platform_name() == "tpu"});
   programs_ = std::make_unique<ProgramCache>(*client_);
   donation_ = settings().get_bool("donation");
   debug_checks_ = settings().get_bool("debug_checks");
@@ -450,7 +459,7 @@ void Runtime::make_program(Device& d, Call& c, bool stored_only) {
   const trace::Window& w = d.window;
   const Stopwatch watch;
   const int64_t compiles = counters().compiles;
-  const trace::Lowered lowered = trace::lower(w, c.live, c.donated, instances_.on_cpu_plugin());
+  const trace::Lowered lowered = trace::lower(w, c.live, c.donated, instances_.target());
   auto p = programs_->make(lowered, devices_.size() > 1, stored_only);
   if (!p) return;
   if (counters().compiles != compiles) tell_compile(w, watch.seconds());

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "pjrt/ffi.h"
 #include "runtime/cache.h"
 #include "runtime/counters.h"
 #include "runtime/launch.h"
@@ -168,6 +169,13 @@ Mode current_mode();
 // Asked where this thread has pushed nothing: a Mode, or -1. Set by bridge/, for threads that run
 // another's work.
 void set_inherited_mode(int (*f)());
+
+// Custom calls that programs for a CPU plugin may use; set by bridge/ before the start.
+struct FfiTarget {
+  const char* name;
+  pjrt::FfiEntry* entry;
+};
+void set_lapack(std::span<const FfiTarget> targets);
 
 // The program that this thread traces on a device, or null. A trace is entered and left on one
 // thread; threads that run its work (backward) inherit it by number. Traces nest.

@@ -80,12 +80,12 @@ double six_pass_work(const hlo::Function& f, const hlo::Block& block) {
 
 std::vector<hlo::Value> Instance::lower(Builder& b, ops::Host& host,
                                         std::span<const hlo::Value> inputs,
-                                        bool on_cpu_plugin) const {
+                                        ops::Target target) const {
   ops::ContextOptions options;
   options.precision = call.modes.precision;
   options.default_dtype = call.modes.default_dtype;
   if (call.out_type) options.out_type = *call.out_type;
-  options.on_cpu_plugin = on_cpu_plugin;
+  options.target = target;
   ops::Context x(b, host, options);
 
   bool has_double = is_double(call.modes.default_dtype);
@@ -188,7 +188,7 @@ const Instance& InstanceTable::get(std::string_view key) {
   std::vector<hlo::Value> inputs;
   for (const Type* t : inst.call.tensors) inputs.push_back(b.parameter(*t));
   InferHost host(inst);
-  const std::vector<hlo::Value> results = inst.lower(b, host, inputs, on_cpu_plugin_);
+  const std::vector<hlo::Value> results = inst.lower(b, host, inputs, target_);
   for (size_t i = 0; i < results.size(); ++i) {
     const hlo::Value& r = results[i];
     OutputSpec out;

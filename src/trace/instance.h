@@ -43,7 +43,7 @@ struct Instance {
   // Runs the lowering: `inputs` are the tensors in order; results are in base layout, one per
   // output that exists (logical != null).
   std::vector<hlo::Value> lower(hlo::Builder& b, ops::Host& host,
-                                std::span<const hlo::Value> inputs, bool on_cpu_plugin) const;
+                                std::span<const hlo::Value> inputs, ops::Target target) const;
   // "aten::add(float32[2, 3], float32[3])", for messages.
   std::string signature() const;
 
@@ -60,9 +60,9 @@ class InstanceTable {
   size_t size() const { return instances_.size(); }
   // How many times a lowering was run for its types.
   int64_t misses() const { return static_cast<int64_t>(instances_.size()); }
-  // Whether the programs are for the embedded CPU plugin; set once before the first call.
-  void set_cpu_plugin(bool v) { on_cpu_plugin_ = v; }
-  bool on_cpu_plugin() const { return on_cpu_plugin_; }
+  // What the programs are for; set once before the first call.
+  void set_target(ops::Target t) { target_ = t; }
+  ops::Target target() const { return target_; }
 
  private:
   struct KeyHash {
@@ -71,7 +71,7 @@ class InstanceTable {
   std::deque<Instance> instances_;
   std::deque<std::string> keys_;
   std::unordered_map<std::string_view, const Instance*, KeyHash> by_key_;
-  bool on_cpu_plugin_ = true;
+  ops::Target target_;
 };
 
 }  // namespace tpu::trace

@@ -134,7 +134,7 @@ std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live, b
 template <class Name>
 std::vector<hlo::Value> run_nodes(const Window& w, std::span<const int32_t> live, Builder& b,
                                   WindowHost& host, const std::vector<hlo::Value>& parameters,
-                                  bool on_cpu_plugin, const Name& name) {
+                                  ops::Target target, const Name& name) {
   std::vector<hlo::Value> computed(w.outputs().size());
   const std::vector<bool> needed = needed_nodes(w, live, host.keep_assertions);
   for (size_t n = 0; n < w.nodes().size(); ++n) {
@@ -148,7 +148,7 @@ std::vector<hlo::Value> run_nodes(const Window& w, std::span<const int32_t> live
     }
     b.set_location(name(node));
     host.enter(node, n);
-    const auto results = node.inst->lower(b, host, inputs, on_cpu_plugin);
+    const auto results = node.inst->lower(b, host, inputs, target);
     host.leave();
     for (size_t o = 0; o < results.size(); ++o) computed[node.first_output + o] = results[o];
   }
@@ -170,7 +170,7 @@ std::string alias_attribute(int64_t output) {
 }  // namespace
 
 Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<bool>& donated,
-              bool on_cpu_plugin) {
+              ops::Target target) {
   Lowered result;
   result.function = std::make_unique<hlo::Function>();
   hlo::Function& f = *result.function;
@@ -194,7 +194,7 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
 
   WindowHost host(b, packs);
   const std::vector<hlo::Value> computed =
-      run_nodes(w, live, b, host, parameters, on_cpu_plugin, [&](const Node& node) {
+      run_nodes(w, live, b, host, parameters, target, [&](const Node& node) {
         const std::string line = line_of(node.location);
         return node.inst->def->name + (line.empty() ? "" : " at " + line);
       });
@@ -234,7 +234,7 @@ std::vector<std::vector<bool>> dependencies(const Window& w, std::span<const int
   return all;
 }
 
-Lowered lower_trace(const Window& w, const TraceResults& results, bool on_cpu_plugin) {
+Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target target) {
   Lowered lowered;
   lowered.function = std::make_unique<hlo::Function>();
   hlo::Function& f = *lowered.function;
@@ -256,9 +256,8 @@ Lowered lower_trace(const Window& w, const TraceResults& results, bool on_cpu_pl
   }
   WindowHost host(b, w.packs(), generator);
   host.keep_assertions = results.assertions;
-  const std::vector<hlo::Value> computed =
-      run_nodes(w, live, b, host, parameters, on_cpu_plugin,
-                [](const Node& node) { return traced_name(node); });
+  const std::vector<hlo::Value> computed = run_nodes(
+      w, live, b, host, parameters, target, [](const Node& node) { return traced_name(node); });
   std::vector<hlo::Value> outputs;
   for (int32_t o : results.outputs) {
     const int32_t n = ~o;

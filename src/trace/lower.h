@@ -26,7 +26,7 @@ struct Lowered {
 };
 
 Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<bool>& donated,
-              bool on_cpu_plugin);
+              ops::Target target);
 
 // For each assertion, then for each live output: whether its node depends on each parameter of the
 // window and, after those, on each assertion.
@@ -43,6 +43,6 @@ struct TraceResults {
 };
 // The window as a program of its own: scalars are constants in it, the state of the generator is an
 // argument and a result, and each instruction is named after module, op and line.
-Lowered lower_trace(const Window& w, const TraceResults& results, bool on_cpu_plugin);
+Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target target);
 
 }  // namespace tpu::trace

@@ -49,7 +49,7 @@ struct Recorder {
   }
   std::string text() {
     const auto live = window.live_outputs();
-    lowered = lower(window, live, window.donatable(), true);
+    lowered = lower(window, live, window.donatable(), {});
     return hlo::print(*lowered.function);
   }
 

@@ -86,7 +86,7 @@ Trace::Program Trace::finish(const std::vector<ValuePtr>& outputs,
   results.assertions = assertions;
 
   Program p;
-  p.lowered = lower_trace(window_, results, instances_.on_cpu_plugin());
+  p.lowered = lower_trace(window_, results, instances_.target());
   p.parameters = window_.parameters();
   p.aliases = results.aliases;
   p.output_count = outputs.size();

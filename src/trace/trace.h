@@ -18,10 +18,10 @@ namespace tpu::trace {
 
 class Trace {
  public:
-  // A program for the embedded CPU plugin or for a TPU, to be compiled.
-  Trace(int32_t device, bool on_cpu_plugin)
+  // A program to be compiled.
+  Trace(int32_t device, ops::Target target)
       : window_(device), own_(std::make_unique<InstanceTable>()), instances_(*own_) {
-    own_->set_cpu_plugin(on_cpu_plugin);
+    own_->set_target(target);
   }
   // One that will be recorded again, in windows whose instances are in `table`.
   Trace(int32_t device, InstanceTable& table) : window_(device), instances_(table) {}

@@ -52,7 +52,7 @@ ValuePtr call(Trace& t, const char* op, std::vector<ValuePtr> in, std::vector<Nu
 
 struct Fixture {
   Fixture() { fill_registry(); }
-  Trace trace{0, false};
+  Trace trace{0, {.cpu_plugin = false}};
 };
 
 TEST(placeholders_are_arguments_in_order_used_or_not) {
@@ -200,7 +200,7 @@ TEST(what_is_left_after_the_end_has_failed) {
 TEST(another_window_refuses_a_placeholder) {
   Fixture f;
   const ValuePtr a = f.trace.placeholder(f32({4}));
-  Trace other(0, false);
+  Trace other(0, ops::Target{.cpu_plugin = false});
   EXPECT_THROW_MSG(call(other, "test::add", {a, a}), "outside of it");
 }
 

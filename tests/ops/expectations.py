@@ -70,9 +70,23 @@ REFUSED = {
     "chalf": "ComplexHalf tensors cannot be on a tpu device",
 }
 # Missing or wrong, each with what it is; strict: one that passes must leave the list.
-KNOWN_FAILURES = {
-    "sparse.mm.reduce": "sparse tensors have no such kernel",
-    "sparse.sampled_addmm": "sparse tensors have no such kernel",
+KNOWN_FAILURES: dict[str, str] = {}
+# What fails in the wider run of docs/conformance.md, other than draws, and why it stays. The facts
+# are tested in tests/ops/test_differences.py.
+ORDER = "equal values come in order of their indices; the CPU's order depends on its algorithm"
+STATISTICS = (
+    "float32, as PyTorch's own reference says for all devices but the CPU, which rounds them"
+)
+CONFORMANCE_DIFFERENCES = {
+    "_native_batch_norm_legit": STATISTICS,
+    "chalf": "XLA has no complex type of two float16: refused with a sentence",
+    "kthvalue": ORDER,
+    "matrix_exp": "bfloat16: finite, where the CPU's intermediate results overflow to NaN",
+    "msort": ORDER,
+    "native_batch_norm": STATISTICS,
+    "native_layer_norm": STATISTICS,
+    "sort": ORDER,
+    "topk": ORDER,
 }
 # Strides that are neither the CPU's nor a fake tensor's, and why.
 CUT = "a pad that only cuts keeps the order of dims on the CPU"
@@ -96,18 +110,18 @@ OTHER_MODULES: dict[str, str] = {}
 OTHER_OPTIMIZERS: dict[tuple[str, str], str] = {}
 # Error inputs that raise another class, other words, or nothing, and why.
 OVERLAP = "an out= that shares memory with an input is no fault here: values never change"
-CONVERTED = "an out= of another dtype is converted to, as elementwise ops do"
+DIMS = "more than 64 dims are no fault"
+WORDS = "the dtype of an out= is refused in other words"
 OTHER_ERRORS = {
-    "amax": f"{CONVERTED}; more than 64 dims are no fault",
-    "amin": f"{CONVERTED}; more than 64 dims are no fault",
-    "aminmax": f"{CONVERTED}; more than 64 dims are no fault",
-    "arange": "RuntimeError, where the CPU raises ValueError",
+    "amax": f"{DIMS}; {WORDS}",
+    "amin": f"{DIMS}; {WORDS}",
+    "aminmax": DIMS,
     "cat": OVERLAP,
-    "complex": CONVERTED,
-    "gather": f"{OVERLAP}; {CONVERTED}",
+    "complex": WORDS,
+    "gather": OVERLAP,
     "index_select": OVERLAP,
     "kthvalue": OVERLAP,
     "masked_select": OVERLAP,
-    "multinomial": CONVERTED,
+    "multinomial": f"{WORDS}; {OVERLAP}",
     "take": OVERLAP,
 }

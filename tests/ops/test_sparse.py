@@ -76,6 +76,68 @@ def test_products(coo):
     same(csr.to("tpu") @ r, csr @ right)
 
 
+def csr_matrix():
+    """With an empty row."""
+    torch.manual_seed(0)
+    dense = torch.randn(5, 4) * (torch.rand(5, 4) < 0.5)
+    dense[2] = 0
+    return dense.to_sparse_csr()
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_reduced_products(reduce):
+    grads = []
+    for device in ("cpu", "tpu"):
+        left = csr_matrix().to(device).requires_grad_()
+        right = torch.randn(4, 3, generator=torch.Generator().manual_seed(1)).to(device)
+        right.requires_grad_()
+        out = torch.sparse.mm(left, right, reduce)
+        out.pow(2).sum().backward()
+        assert left.grad.layout is torch.sparse_csr
+        grads.append([t.detach().cpu() for t in (out, left.grad.to_dense(), right.grad)])
+    torch.testing.assert_close(grads[1], grads[0])
+
+
+def test_reduced_product_with_ties():
+    found = []
+    for device in ("cpu", "tpu"):
+        left = torch.ones(2, 3).to_sparse_csr().to(device).requires_grad_()
+        right = torch.ones(3, 2, device=device)
+        found.append(torch.ops.aten._sparse_mm_reduce_impl(left, right, "amax"))
+    for got, want in zip(found[1], found[0], strict=True):
+        same(got, want)
+
+
+def test_sampled_products():
+    csr, left, right = csr_matrix(), torch.randn(5, 6), torch.randn(6, 4)
+    on = [t.to("tpu") for t in (csr, left, right)]
+    got = torch.sparse.sampled_addmm(*on, beta=0.5, alpha=2.0)
+    same(
+        got.to_dense(), torch.sparse.sampled_addmm(csr, left, right, beta=0.5, alpha=2.0).to_dense()
+    )
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        torch.sparse.sampled_addmm(on[0], on[1], on[1])
+    grads = []
+    for inputs in ((csr, left, right), on):
+        leaves = [t.detach().clone().requires_grad_() for t in inputs]
+        out = torch.sparse.sampled_addmm(*leaves, beta=0.5, alpha=2.0)
+        grads.append(torch.autograd.grad(out.to_dense().pow(2).sum(), leaves))
+    for got, want in zip(grads[1], grads[0], strict=True):
+        same(got.to_dense() if got.layout is torch.sparse_csr else got, want.to_dense())
+
+
+def test_sums_of_csr():
+    a = csr_matrix()
+    b = torch.eye(5, 4).to_sparse_csr()
+    got, want = torch.add(a.to("tpu"), b.to("tpu"), alpha=-2), torch.add(a, b, alpha=-2)
+    assert got.layout is torch.sparse_csr
+    exact(got.crow_indices(), want.crow_indices())
+    exact(got.col_indices(), want.col_indices())
+    same(got.values(), want.values())
+    dense = torch.randn(5, 4)
+    same(dense.to("tpu") + a.to("tpu"), dense + a)
+
+
 def test_gradients_of_a_sparse_embedding():
     ids = torch.tensor([1, 3, 1, 0])
     results = []
