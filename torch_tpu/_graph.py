@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from torch_tpu import _C, _rng_state
+from torch_tpu import precision as precisions
 from torch_tpu.mode import EagerMode
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class _Recorded:
                 inputs = [given(n, x) for n, x in enumerate(args)]
                 held = {node: given(0, x) for node, x in self.attributes.items()}
                 outputs = list(_Tracer(self.graph, held, tracing).run(*inputs))
-            tensors = [x if isinstance(x, torch.Tensor) else None for x in outputs]
+            tensors = [_stored(x) if isinstance(x, torch.Tensor) else None for x in outputs]
             return _Program(tracing.graph(tensors), outputs, states, self.device)
         finally:
             tracing.exit()
@@ -226,6 +227,8 @@ class _OpByOp:
     def _first_run(self, args: list[Any]) -> Any:
         interpreter = _Interpreter(self.graph, {})
         result = interpreter.boxed_run(args)
+        if any(precisions.ANNOTATION in n.meta.get("custom", {}) for n in self.graph.graph.nodes):
+            return result  # the graph's own code knows nothing of it
         for node, order in interpreter.orders.items():
             with self.graph.graph.inserting_after(node):
                 copy = self.graph.graph.call_function(_laid_out, (node, order))
@@ -254,7 +257,7 @@ class _Interpreter(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if n in self.held:
             return self.held[n]
-        with _line(n):
+        with _line(n), _precision(n):
             result = super().run_node(n)
             fake = n.meta.get("val")
             if isinstance(result, int) and isinstance(fake, torch.SymInt):
@@ -291,8 +294,9 @@ class _Interpreter(fx.Interpreter):
         """A size in this run; None where it depends on data."""
         if isinstance(size, int):
             return size
-        number = size.node.expr.xreplace(self.sizes)
-        return int(number) if number.is_number else None
+        expression = size.node.expr
+        number = expression.xreplace(self.sizes) if hasattr(expression, "xreplace") else expression
+        return int(number) if getattr(number, "is_number", True) else None
 
 
 class _Tracer(_Interpreter):
@@ -315,6 +319,14 @@ class _Tracer(_Interpreter):
         return super().call_function(target, args, kwargs)
 
 
+def _precision(node: fx.Node) -> contextlib.AbstractContextManager[Any]:
+    """The precision that the user's code asks for around the node."""
+    value = node.meta.get("custom", {}).get(precisions.ANNOTATION)
+    if value is None:
+        return contextlib.nullcontext()
+    return precisions.precision(precisions.Precision(value))
+
+
 @contextlib.contextmanager
 def _line(node: fx.Node) -> Iterator[None]:
     """Ops inside are recorded under the user's line that the node stands for."""
@@ -328,6 +340,11 @@ def _line(node: fx.Node) -> Iterator[None]:
         yield
     finally:
         _C.pop_path()
+
+
+def _stored(x: torch.Tensor) -> torch.Tensor:
+    """The tensor with memory of its own where it has none, because all is known to be zero."""
+    return x.clone() if x._is_zerotensor() else x
 
 
 def _laid_out(x: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:

@@ -4,12 +4,14 @@ Each piece is attached when its package is imported; none is imported here.
 """
 
 import functools
+import pkgutil
 import sys
 from types import ModuleType
 from typing import Any
 
 import torch
 
+import torch_tpu
 from torch_tpu._import_hook import when_imported
 
 
@@ -17,7 +19,8 @@ def install() -> None:
     """Arrange for all of it. Called once."""
     when_imported("torch._dynamo.backends.registry", _dynamo_backend)
     when_imported("torch._dynamo.device_interface", _dynamo_device)
-    when_imported("torch._subclasses.fake_impls", _fake_convolutions)
+    when_imported("torch._dynamo.trace_rules", _dynamo_rules)
+    when_imported("torch._subclasses.fake_impls", _fake_rules)
     when_imported("safetensors", _safetensors)
     when_imported("accelerate.utils.modeling", _accelerate_memory)
 
@@ -45,41 +48,17 @@ def _dynamo_device(device_interface: ModuleType) -> None:
         device_interface.register_interface_for_device(name, interface)
 
 
-def _fake_convolutions(fake_impls: ModuleType) -> None:
-    # torch takes the results of a convolution on a device that it does not know for row-major;
-    # ours are channels_last where an operand is, as CUDA's and the CPU's.
-    aten = torch.ops.aten
-    table: dict[Any, Any] = fake_impls.op_implementations_dict
+def _dynamo_rules(trace_rules: ModuleType) -> None:
+    # Our own code is called, not traced into. precision() is: it annotates the graph.
+    for module in pkgutil.iter_modules(torch_tpu.__path__):
+        if module.name not in ("_C", "precision"):
+            trace_rules.add(f"torch_tpu.{module.name}")
 
-    def channels_last(t: torch.Tensor) -> torch.memory_format | None:
-        form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim())
-        if form and t.is_contiguous(memory_format=form) and not t.is_contiguous():
-            return form
-        return None
 
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def convolution(fake_mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(fake_mode, func, *args, **kwargs)
-            first, second = [*args, *kwargs.values()][:2]
-            if first.fake_device.type != "tpu":
-                return result
-            form = channels_last(first) or channels_last(second)
-            if form is None:
-                return result
-            with fake_mode:
-                return torch.utils._pytree.tree_map_only(
-                    torch.Tensor,
-                    lambda t: t.contiguous(memory_format=form) if t.dim() == first.dim() else t,
-                    result,
-                )
+def _fake_rules(fake_impls: ModuleType) -> None:
+    from torch_tpu import _fake
 
-        return convolution
-
-    for op in (aten.convolution.default, aten._convolution.default, aten._convolution.deprecated):
-        table[op] = wrap(table[op])
-    backward = aten.convolution_backward.default
-    table[backward] = wrap(table[backward])
+    _fake.install(fake_impls.op_implementations_dict)
 
 
 # -- safetensors -----------------------------------------------------------------------------------

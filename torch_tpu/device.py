@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from torch_tpu import _C, cache, memory, mode, random
+from torch_tpu import _C, amp, cache, memory, mode, random
 from torch_tpu import stream as streams
 from torch_tpu._index import Device, device_index
 from torch_tpu.explain import explain
@@ -30,6 +30,7 @@ __all__ = [
     "DeviceProperties",
     "EagerMode",
     "Precision",
+    "amp",
     "cache",
     "can_device_access_peer",
     "current_device",
@@ -314,5 +315,5 @@ def __getattr__(name: str) -> Any:
 
 def _register_submodules() -> None:
     """Make `import torch.tpu.memory` and the like work."""
-    for name in ("cache", "memory", "random", "streams"):
+    for name in ("amp", "cache", "memory", "random", "streams"):
         sys.modules[f"torch.tpu.{name}"] = globals()[name]

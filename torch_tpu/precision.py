@@ -8,12 +8,21 @@ default) takes six passes, "high" three, "medium" one.
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
 
 from torch_tpu import _C
 
 __all__ = ["Precision", "get_precision", "precision"]
+
+
+ANNOTATION = "tpu_precision"
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Precision(Enum):
@@ -43,13 +52,23 @@ def get_precision() -> Precision:
     return Precision(_C.precision())
 
 
-class precision(contextlib.ContextDecorator):
-    """Context manager or decorator: use `mode` on this thread, a Precision or its name."""
+def precision(mode: Precision | str) -> _Pushed:
+    """Context manager or decorator: use `mode` on this thread, a Precision or its name.
 
-    def __init__(self, mode: Precision | str) -> None:
-        self.mode = Precision._of(mode)
+    In code that torch.compile traces, the operators inside are annotated with it, and their
+    gradients with them.
+    """
+    chosen = Precision._of(mode)
+    if torch.compiler.is_dynamo_compiling():
+        return torch.fx.traceback.annotate({ANNOTATION: chosen.value})  # type: ignore[return-value]
+    return _Pushed(chosen)
 
-    def __enter__(self) -> precision:
+
+class _Pushed(contextlib.ContextDecorator):
+    def __init__(self, mode: Precision) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> _Pushed:
         _C.push_precision(self.mode.value)
         return self
 
@@ -60,3 +79,11 @@ class precision(contextlib.ContextDecorator):
         trace: TracebackType | None,
     ) -> None:
         _C.pop_precision()
+
+    def __call__(self, function: Function) -> Function:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with precision(self.mode):
+                return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]

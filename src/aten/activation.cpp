@@ -151,20 +151,25 @@ Value hardtanh(Ctx& x, Value self, const Scalar& low, const Scalar& high) {
   x.check_supported(!hlo::is_complex(t), "clamp is not supported for complex types");
   if (hlo::is_unsigned(t)) {
     x.check_numbers(
-        {low, high}, [](auto limits) { return limits[0] >= 0 && limits[1] >= 0; },
-        "cannot do hardtanh on an unsigned type with negative limits");
+        [](const Number& a, const Number& b) {
+          TPU_CHECK(a.d >= 0 && b.d >= 0,
+                    "cannot do hardtanh on an unsigned type with negative limits");
+        },
+        low, high);
   }
   return x.b.minimum(x.b.maximum(self, x.scalar_like(low, self)), x.scalar_like(high, self));
 }
 
 void check_slope(Ctx& x, const Scalar& slope, const char* what) {
   // Given its own result, the backward function cannot tell which side the input was on.
-  x.check_number(
-      slope, [](double v) { return !(v < 0); },
-      cat("In-place ", what,
-          " backward calculation is triggered with a negative slope which is not "
-          "supported. This is caused by calling in-place forward function with a negative slope, "
-          "please call out-of-place version instead."));
+  x.check_numbers(
+      [what](const Number& n) {
+        TPU_CHECK(n.d >= 0, "In-place ", what,
+                  " backward calculation is triggered with a negative slope which is not "
+                  "supported. This is caused by calling in-place forward function with a negative "
+                  "slope, please call out-of-place version instead.");
+      },
+      slope);
 }
 
 Value elu(Ctx& x, Value self, const Scalar& alpha, const Scalar& out_scale,
@@ -452,6 +457,12 @@ void register_random_activations(Registry& r) {
        [](Ctx& x, Value self, Scalar p, Opt<bool> train) {
          check_dtype(x, self.dtype(), kFloats | kComplex, "native_dropout");
          const bool keeps_all = (train && !*train) || x.is(p, 0);
+         x.check_numbers(
+             [](const Number& n) {
+               TPU_CHECK(n.d >= 0 && n.d <= 1,
+                         "dropout probability has to be between 0 and 1, but got ", n.d);
+             },
+             p);
          if (keeps_all || self.numel() == 0)
            return std::array{self, x.b.splat({DType::kBool, self.dims()}, 1)};
          const Value v = x.to_compute(self);

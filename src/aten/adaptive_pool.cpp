@@ -312,8 +312,10 @@ Value max_unpool(Ctx& x, Value self, Value indices, const Dims& size, int64_t sp
   if (p.unbatched) result.erase(result.begin());
   if (self.numel() == 0 || hlo::product(size) == 0) return x.zeros({self.dtype(), result});
   const int64_t n = p.n * p.c, count = hlo::product(p.in);
-  const Value index =
-      x.checked_index(x.b.reshape(indices, {n, count, 1}), hlo::product(size), 0, /*wrap=*/false);
+  const Value index = x.checked_index(
+      x.b.reshape(indices, {n, count, 1}), hlo::product(size), /*wrap=*/false,
+      {ErrorKind::kInvalid,
+       cat("Found an invalid max index: {} (output volumes are of size ", join(size, "x"), ")")});
   const Value where = x.b.concatenate({x.b.iota({index.dtype(), {n, count, 1}}, 0), index}, 2);
   const hlo::ScatterDims d{.update_window_dims = {},
                            .inserted_window_dims = {0, 1},

@@ -192,7 +192,7 @@ struct Binary {
   Value (*make)(Ctx&, Value, Value);
 };
 constexpr Binary kBinary[] = {
-    {"aten::mul.Tensor", kAnyClass, kKeep, "mul_cpu", plain2<Op::kMultiply>},
+    {"aten::mul.Tensor", kAnyClass | kFloat8, kKeep, "mul_cpu", plain2<Op::kMultiply>},
     {"aten::div.Tensor", kAnyClass, kToFloat, "div_cpu", plain2<Op::kDivide>},
     {"aten::floor_divide", kOrdered, kDivides, "div_floor_cpu", divide_floor},
     {"aten::remainder.Tensor", kOrdered, kDivides, "remainder_cpu", remainder},
@@ -469,7 +469,8 @@ Value power_scalar(Ctx& x, Value self, const Scalar& exponent) {
   if (x.is(exponent, 0)) return x.like(x.convert(self, t), 1);
   if (x.is(exponent, 1)) return x.convert(self, t);
   check_dtype(x, t, kNumbers, "pow");
-  if (integers && exponent.known) x.check(exponent.known->d >= 0, kNegativePower);
+  if (integers)
+    x.check_numbers([](const Number& n) { TPU_CHECK(n.d >= 0, kNegativePower); }, exponent);
   const Value v = x.convert(self, hlo::compute_type(t));
   const auto done = [&](Value w) { return x.convert(w, t); };
   if (x.is(exponent, 2)) return done(x.b.mul(v, v));
@@ -478,8 +479,6 @@ Value power_scalar(Ctx& x, Value self, const Scalar& exponent) {
   if (x.is(exponent, -2)) return done(recip(x, x.b.mul(v, v)));
   if (x.is(exponent, 0.5)) return done(sqrt(x, v));
   if (x.is(exponent, -0.5)) return done(rsqrt(x, v));
-  if (integers && !exponent.known)
-    x.assert_none(lt(x, x.wrapped_scalar(exponent, DType::kI64), 0), kNegativePower);
   const Value e = integers ? x.scalar(exponent, v.dtype()) : x.wrapped_scalar(exponent, v.dtype());
   return power(x, v, e, t);
 }

@@ -21,14 +21,17 @@ constexpr Comparison kComparisons[] = {
 
 void check_ordered(Ctx& x, const Comparison& k, DType t) {
   const bool equality = k.direction == Cmp::kEq || k.direction == Cmp::kNe;
-  check_dtype(x, t, equality ? kAnyClass : kBoolean | kOrdered, k.kernel);
+  check_dtype(x, t, equality ? kAnyClass | kFloat8 : kBoolean | kOrdered, k.kernel);
 }
+
+// StableHLO does not say how float8 compares.
+Value comparable(Ctx& x, Value v) { return hlo::is_float8(v.dtype()) ? x.to_compute(v) : v; }
 
 Value compare_tensors(Ctx& x, const Comparison& k, Value self, Value other) {
   const DType t = x.promote(self, other);
   check_ordered(x, k, t);
   const auto [p, q] = x.broadcast_all(t, self, other);
-  return x.b.compare(k.direction, p, q);
+  return x.b.compare(k.direction, comparable(x, p), comparable(x, q));
 }
 
 // A whole number that the tensor's integer type cannot hold must not wrap into it: the comparison
@@ -48,8 +51,9 @@ Value compare_number(Ctx& x, const Comparison& k, Value self, const Scalar& othe
     }
     if (t == DType::kI32 || t == DType::kU32) t = DType::kI64;
   }
-  const Value v = x.convert(self, t);
-  return x.b.compare(k.direction, v, x.broadcast(x.wrapped_scalar(other, t), v.dims()));
+  const Value v = comparable(x, x.convert(self, t));
+  const Value number = comparable(x, x.wrapped_scalar(other, t));
+  return x.b.compare(k.direction, v, x.broadcast(number, v.dims()));
 }
 
 struct Logical {

@@ -20,12 +20,13 @@ Class class_of(DType t) {
   if (hlo::is_bool(t)) return kBoolean;
   if (hlo::is_integer(t)) return kInteger;
   if (hlo::is_complex(t)) return kComplex;
+  if (hlo::is_float8(t)) return kFloat8;
   return is_narrow(t) ? kHalves : kReal;
 }
 
 void check_dtype(const Ctx& x, DType t, uint8_t classes, std::string_view kernel) {
-  x.check_supported((class_of(t) & classes) != 0 && !hlo::is_float8(t), "\"", kernel,
-                    "\" not implemented for '", scalar_type_name(t), "'");
+  x.check_supported((class_of(t) & classes) != 0, "\"", kernel, "\" not implemented for '",
+                    scalar_type_name(t), "'");
 }
 
 FloatLayout layout_of(DType t) {
@@ -273,8 +274,11 @@ Value nan_to_num(Ctx& x, Value self, const Opt<Scalar>& nan, const Opt<Scalar>& 
 void register_unary(Registry& r) {
   r.op("aten::abs",
        [](Ctx& x, Value self) {
-         check_dtype(x, self.dtype(), kNumbers, "abs_cpu");
-         return hlo::is_unsigned(self.dtype()) ? self : abs(x, self);
+         const DType t = self.dtype();
+         // The one without a sign has no abs.
+         check_dtype(x, t, t == DType::kF8E8M0FNU ? kNumbers : kNumbers | kFloat8, "abs_cpu");
+         if (hlo::is_float8(t)) return in_compute(x, self, [&](Value v) { return abs(x, v); });
+         return hlo::is_unsigned(t) ? self : abs(x, self);
        })
       .elementwise()
       .out_casts(false);

@@ -20,6 +20,7 @@ enum Class : uint8_t {
   kHalves = 4,  // float16, bfloat16
   kReal = 8,    // float32, float64
   kComplex = 16,
+  kFloat8 = 32,  // only where a row of an op names it
   kFloats = kHalves | kReal,
   kNumbers = kInteger | kFloats | kComplex,
   kOrdered = kInteger | kFloats,

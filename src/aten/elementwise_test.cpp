@@ -26,10 +26,8 @@ struct TypeHost : ops::Host {
     numbers.push_back(n);
     return {n.kind, static_cast<int32_t>(numbers.size()) - 1, std::nullopt};
   }
-  void check_numbers(ops::NumberCheck check) override { check.apply(numbers); }
-  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
-    return b.parameter({t, {}});
-  }
+  void check_numbers(ops::NumberCheck check) override { check(numbers); }
+  Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.parameter({t, {}}); }
   Value random_state(hlo::Builder& b, int64_t) override { return b.parameter({DType::kU64, {2}}); }
   void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string, bool) override {}
 };

@@ -70,10 +70,16 @@ Value divide_by_frequency(Ctx& x, Value updates, Value index, int64_t size) {
   return scale_rows(x, updates, x.b.div(x.like(often, 1), often));
 }
 
+Value checked_rows(Ctx& x, Value index, int64_t size) {
+  return x.checked_index(
+      index, size, /*wrap=*/false,
+      {ErrorKind::kIndex, cat("index out of range in self: {} is not in [0, ", size, ")")});
+}
+
 Value embedding(Ctx& x, Value weight, Value indices) {
   x.check(weight.rank() == 2, "'weight' must be 2-D");
   check_indices(x, indices, 1, "embedding");
-  return rows(x, weight, x.checked_index(indices, weight.dim(0), 0, /*wrap=*/false));
+  return rows(x, weight, checked_rows(x, indices, weight.dim(0)));
 }
 
 Value narrow_index(Ctx& x, Value index, int64_t size) {
@@ -98,7 +104,7 @@ Value embedding_renorm(Ctx& x, Value self, Value indices, Scalar max_norm, doubl
   x.check(self.rank() == 2, "'self' must be 2-D");
   check_indices(x, indices, 2, "embedding_renorm_");
   const Value flat = x.b.reshape(indices, {indices.numel()});
-  const Value index = x.checked_index(flat, self.dim(0), 0, /*wrap=*/false);
+  const Value index = checked_rows(x, flat, self.dim(0));
   const Value found = rows(x, self, index);
   const Value wide = x.to_compute(found);
   const Value magnitude = x.b.unary(Op::kAbs, wide);
@@ -183,7 +189,11 @@ std::array<Value, 4> embedding_bag(Ctx& x, Value weight, Value indices, Value of
             x.zeros({index_type, offsets.dims()}), x.zeros(max_index_type)};
   }
 
-  const Value index = x.checked_index(indices, v, 0, /*wrap=*/false);
+  const Value index = x.checked_index(
+      indices, v, /*wrap=*/false,
+      {ErrorKind::kInvalid,
+       cat("embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {}, with ",
+           v, " embeddings")});
   const Value starts = b.slice_dim(offsets, 0, 0, bags);
   const Value bag = bag_of_each(x, starts, n);
   Value counted_bag = bag;  // past the end for padding

@@ -155,6 +155,10 @@ Value index_put(Context& x, Value self, const OptValues& indices, Value values, 
 
 // ---- index_select, index_add, index_copy, ...: whole slices along one dim.
 
+ops::BadIndex bad_slice(int64_t size) {
+  return {ErrorKind::kIndex, cat("index out of range in self: {} is not in [0, ", size, ")")};
+}
+
 Value index_select(Context& x, Value self, int64_t dim_arg, Value index) {
   const int64_t dim = x.axis(dim_arg, self);
   x.check_index(index.rank() <= 1, "index_select(): Index is supposed to be a vector");
@@ -165,7 +169,8 @@ Value index_select(Context& x, Value self, int64_t dim_arg, Value index) {
   const Value v = at_least_1d(x, self);
   x.check(v.dim(dim) > 0 || index.numel() == 0,
           "index_select(): self indexing axis dim should be positive");
-  const Value at = x.checked_index(at_least_1d(x, index), v.dim(dim), dim, false);
+  const int64_t size = v.dim(dim);
+  const Value at = x.checked_index(at_least_1d(x, index), size, /*wrap=*/false, bad_slice(size));
   const Value r = take_rows(x, v, dim, at);
   return self.rank() == 0 ? x.b.reshape(r, {}) : r;
 }
@@ -194,12 +199,18 @@ std::array<Value, 3> slices_along(Context& x, const char* name, Value self, int6
           "dimension. Got self.shape = ",
           self.dims(), " source.shape = ", source.dims());
   const Value v = at_least_1d(x, self);
-  return {v, x.checked_place(at_least_1d(x, index), v.dim(dim), dim, false), s};
+  return {v, at_least_1d(x, index), s};
 }
 
 Value index_add(Context& x, Value self, int64_t dim_arg, Value index, Value source, Scalar alpha) {
   const int64_t dim = x.axis(dim_arg, self);
-  const auto [v, at, s] = slices_along(x, "index_add_()", self, dim, index, source);
+  const auto [v, i, s] = slices_along(x, "index_add_()", self, dim, index, source);
+  // Here the CPU scatters, and raises scatter's error.
+  const bool scatters = x.is(alpha, 1) && self.rank() > 1 && (dim == 0 || dim == self.rank() - 1);
+  const int64_t size = v.dim(dim);
+  const Value at = x.checked_place(
+      i, size, /*wrap=*/false,
+      scatters ? ops::out_of_bounds(dim, size, ErrorKind::kInvalid) : bad_slice(size));
   Value scaled = s;
   if (!x.is(alpha, 1)) {
     scaled = x.b.binary(combiner(Op::kMultiply, s.dtype()), s, x.scalar_like(alpha, s));
@@ -236,7 +247,11 @@ Value index_copy(Context& x, Value self, int64_t dim_arg, Value index, Value sou
   x.check_index(source.rank() == 0 || index.numel() == s.dim(dim),
                 "index_copy_(): Number of indices (", index.numel(),
                 ") should be equal to source.size(dim) (", s.dim(dim), ")");
-  const Value at = x.checked_place(at_least_1d(x, index), v.dim(dim), dim, false);
+  const Value at =
+      x.checked_place(at_least_1d(x, index), v.dim(dim), /*wrap=*/false,
+                      {ErrorKind::kIndex, cat("index_copy_(): index {} is out of bounds for "
+                                              "dimension ",
+                                              dim, " with size ", v.dim(dim))});
   return x.b.reshape(write(x, v, along_dim(v.rank(), dim, at), s), self.dims());
 }
 
@@ -262,7 +277,9 @@ Value index_reduce(Context& x, Value self, int64_t dim_arg, Value index, Value s
   x.check(r.has_value(),
           "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got ", reduce,
           ".");
-  const auto [v, at, s] = slices_along(x, "index_reduce_()", self, dim, index, source);
+  const auto [v, i, s] = slices_along(x, "index_reduce_()", self, dim, index, source);
+  const int64_t size = v.dim(dim);
+  const Value at = x.checked_place(i, size, /*wrap=*/false, bad_slice(size));
   const bool ordered = *r == Reduction::kMax || *r == Reduction::kMin;
   const DType t = self.dtype();
   x.check_supported(!(hlo::is_complex(t) && ordered) &&

@@ -30,11 +30,9 @@ struct TypeHost : ops::Host {
     numbers.push_back(n);
     return {n.kind, static_cast<int32_t>(numbers.size()) - 1, std::nullopt};
   }
-  void check_numbers(ops::NumberCheck check) override { check.apply(numbers); }
+  void check_numbers(ops::NumberCheck check) override { check(numbers); }
   int draws = 0, assertions = 0;
-  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
-    return b.parameter({t, {}});
-  }
+  Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.parameter({t, {}}); }
   Value random_state(hlo::Builder& b, int64_t) override {
     ++draws;
     return b.parameter({DType::kU64, {2}});

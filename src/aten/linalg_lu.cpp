@@ -245,6 +245,13 @@ Value lu_solve_op(Context& x, Value factors, Value pivots, Value b, bool left, b
   x.check(
       pivots.dim(pivots.rank() - 1) == n,
       "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix");
+  const auto check_pivots = [&](Cmp violated, int64_t bound, const char* what) {
+    x.assert_none(x.b.compare(violated, pivots, x.b.splat(pivots.type(), bound)),
+                  cat("Pivots given to lu_solve must all be ", what,
+                      ". Did you properly pass the result of lu_factor?"));
+  };
+  check_pivots(Cmp::kLt, 1, "greater or equal to 1");
+  check_pivots(Cmp::kGt, n, "smaller or equal to LU.size(-2)");
   const Dims batch = x.broadcast_dims({batch_dims(factors), batch_dims(b)});
   Dims pivot_dims = batch;
   pivot_dims.push_back(n);

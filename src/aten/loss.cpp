@@ -202,8 +202,9 @@ Nll nll_of(Ctx& x, Value self, Value target, const Opt<Value>& weight, int64_t d
   const Value ignored = can_ignore
                             ? x.b.compare(Cmp::kEq, target, x.b.splat(target.type(), ignore_index))
                             : x.zeros({DType::kBool, target.dims()});
-  const Value index =
-      x.checked_index(x.b.select(ignored, zero_like(x, target), target), classes, dim, false);
+  const Value index = x.checked_index(
+      x.b.select(ignored, zero_like(x, target), target), classes, /*wrap=*/false,
+      {ErrorKind::kIndex, cat("Target {} is out of bounds. There are ", classes, " classes")});
   Value w = x.b.splat({c, target.dims()}, 1);
   if (weight) {
     const Value flat = x.b.reshape(index, {index.numel()});

@@ -15,12 +15,18 @@ namespace {
 
 Value flatten(Context& x, Value v) { return x.b.reshape(v, {v.numel()}); }
 
+ops::BadIndex bad_element(int64_t n) {
+  return {ErrorKind::kIndex,
+          cat("out of range: tried to access index {} on a tensor of ", n, " elements.")};
+}
+
 Value take(Context& x, Value self, Value index) {
   x.check(index.dtype() == DType::kI64, "take(): Expected a long tensor for index, but got ",
           scalar_type_name(index.dtype()));
   x.check_index(self.numel() != 0 || index.numel() == 0,
                 "take(): tried to take from an empty tensor");
-  const Value at = x.checked_index(flatten(x, index), self.numel(), 0);
+  const int64_t n = self.numel();
+  const Value at = x.checked_index(flatten(x, index), n, /*wrap=*/true, bad_element(n));
   return x.b.reshape(take_rows(x, flatten(x, self), 0, at), index.dims());
 }
 
@@ -36,7 +42,9 @@ Value put(Context& x, Value self, Value index, Value source, bool accumulate) {
                 source.numel(), ", index.numel() = ", index.numel());
   x.check_index(self.numel() != 0 || index.numel() == 0,
                 "put_(): Tried to put elements into an empty tensor");
-  const Place at = along_dim(1, 0, x.checked_place(flatten(x, index), self.numel(), 0));
+  const int64_t n = self.numel();
+  const Place at =
+      along_dim(1, 0, x.checked_place(flatten(x, index), n, /*wrap=*/true, bad_element(n)));
   const Value v = flatten(x, self), s = flatten(x, source);
   return x.b.reshape(accumulate ? combine(x, v, at, s, Op::kAdd) : write(x, v, at, s), self.dims());
 }

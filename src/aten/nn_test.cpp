@@ -23,9 +23,8 @@ using ops::Registry;
 
 struct TypeHost : ops::Host {
   int assertions = 0;
-  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
-    return b.parameter({t, {}});
-  }
+  Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.parameter({t, {}}); }
+  void check_numbers(ops::NumberCheck) override {}
   Value random_state(hlo::Builder& b, int64_t) override { return b.parameter({DType::kU64, {2}}); }
   void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string, bool) override {
     ++assertions;

@@ -1,6 +1,7 @@
 // Random fills and samples. Parameters that a schedule may change (mean, std, bounds, rates) are
-// run-time numbers; their checks are reported at the next sync. Supports and moments are those of
-// PyTorch's CPU kernels, the streams are not: bits come from a counter-based generator.
+// run-time numbers, checked at the call; checks of tensors are reported at the next sync. Supports
+// and moments are those of PyTorch's CPU kernels, the streams are not: bits come from a
+// counter-based generator.
 #include "aten/random.h"
 
 #include <cmath>
@@ -16,6 +17,7 @@ namespace tpu::aten {
 
 using ops::Cmp;
 using ops::LayoutRule;
+using ops::Number;
 using ops::Op;
 using ops::Scalar;
 using ops::scalar_type_name;
@@ -55,6 +57,18 @@ int significand_bits(DType t) {
 
 // ---- uniform and normal.
 
+void check_bounds(DType t, double from, double to) {
+  const double largest = hlo::float_max(t);
+  const auto inside = [&](double v) { return v >= -largest && v <= largest; };
+  TPU_CHECK(inside(from), "from is out of bounds for ", ops::cpp_type_name(t));
+  TPU_CHECK(inside(to), "to is out of bounds for ", ops::cpp_type_name(t));
+  TPU_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
+            " > to=", to);
+  TPU_CHECK(to - from <= largest, "uniform_ expects to-from <= std::numeric_limits<",
+            scalar_type_name(t), ">::max(), but found to=", to, " and from=", from,
+            " which result in to-from to exceed the limit");
+}
+
 Value uniform(Context& x, Value self, Scalar from, Scalar to) {
   const DType t = self.dtype();
   if (hlo::is_complex(t)) {  // both parts alike
@@ -65,11 +79,10 @@ Value uniform(Context& x, Value self, Scalar from, Scalar to) {
                        x.b.reshape(x.b.slice_dim(both, 0, 1, 2), self.dims()));
   }
   check_float(x, "check_uniform_bounds", t);
+  x.check_numbers([t](const Number& low, const Number& high) { check_bounds(t, low.d, high.d); },
+                  from, to);
   const DType wide = hlo::compute_type(t);
   const Value low = x.scalar(from, wide), high = x.scalar(to, wide);
-  x.check_numbers(
-      {from, to}, [](auto bounds) { return bounds[0] <= bounds[1]; },
-      "uniform_ expects to return a [from, to) range, but found from={} > to={}");
   const Value u = x.convert(x.uniform(t, self.dims()), wide);
   const Value span = x.broadcast(x.b.sub(high, low), self.dims());
   return x.convert(x.b.add(x.b.mul(u, span), x.broadcast(low, self.dims())), t);
@@ -89,8 +102,11 @@ void check_normal_type(Context& x, DType t) {
 }
 
 Value std_value(Context& x, const Scalar& std, DType t) {
-  x.check_number(
-      std, [](double v) { return v >= 0; }, "normal expects std >= 0.0, but found std {}");
+  x.check_numbers(
+      [](const Number& n) {
+        TPU_CHECK(n.d >= 0, "normal expects std >= 0.0, but found std ", n.d);
+      },
+      std);
   return x.scalar(std, hlo::real_type(hlo::compute_type(t)));
 }
 
@@ -204,19 +220,6 @@ void check_random_type(Context& x, DType t) {
       "\"random_kernel_cpu\" not implemented for '", scalar_type_name(t), "'");
 }
 
-const char* c_name(DType t) {
-  switch (t) {
-    case DType::kBool: return "bool";
-    case DType::kU8: return "unsigned char";
-    case DType::kI8: return "signed char";
-    case DType::kI16: return "short";
-    case DType::kI32: return "int";
-    case DType::kF16: return "c10::Half";
-    case DType::kBF16: return "c10::BFloat16";
-    default: return "float";
-  }
-}
-
 // start + [0, size), exact in 64 bits, as t.
 Value random_range(Context& x, int64_t start, uint64_t size, Type type) {
   if (type.numel() == 0) return x.zeros(type);
@@ -255,7 +258,7 @@ Value random_from_to(Context& x, Value self, int64_t from, Opt<int64_t> to) {
   const double smallest = floating ? -largest : static_cast<double>(hlo::integer_min(t));
   x.check(t == DType::kI64 ||
               (static_cast<double>(from) >= smallest && static_cast<double>(from) <= largest),
-          "from is out of bounds for ", c_name(t));
+          "from is out of bounds for ", ops::cpp_type_name(t));
   if (!to) {
     const int64_t last = floating ? int64_t{1} << significand_bits(t) : hlo::integer_max(t);
     x.check(from < last,
@@ -269,7 +272,7 @@ Value random_from_to(Context& x, Value self, int64_t from, Opt<int64_t> to) {
           " >= to=", *to);
   const auto last = static_cast<double>(*to - 1);
   x.check(t == DType::kI64 || (last >= smallest && last <= largest), "to - 1 is out of bounds for ",
-          c_name(t));
+          ops::cpp_type_name(t));
   return random_range(x, from, static_cast<uint64_t>(*to) - static_cast<uint64_t>(from),
                       self.type());
 }
@@ -378,9 +381,11 @@ void register_random(ops::Registry& r) {
       .out_casts(true);
   r.op("aten::bernoulli.Tensor", bernoulli_by_tensor).random().layout(like_self);
   r.op("aten::bernoulli.p", [](Context& x, Value self, Scalar p) {
-     x.check_number(
-         p, [](double v) { return v >= 0 && v <= 1; },
-         "bernoulli_ expects p to be in [0, 1], but got p={}");
+     x.check_numbers(
+         [](const Number& n) {
+           TPU_CHECK(n.d >= 0 && n.d <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", n.d);
+         },
+         p);
      return bernoulli(x, self.dtype(), self.dims(), x.scalar(p, probability_type(self.dtype())));
    }).random();
 
@@ -388,9 +393,11 @@ void register_random(ops::Registry& r) {
        [](Context& x, Value self, Scalar lambd) {
          const DType t = self.dtype(), wide = hlo::compute_type(t);
          check_continuous(x, "Exponential", t);
-         x.check_number(
-             lambd, [](double v) { return v > 0; },
-             "exponential_ expects lambda > 0.0, but found lambda={}");
+         x.check_numbers(
+             [](const Number& n) {
+               TPU_CHECK(n.d > 0, "exponential_ expects lambda > 0.0, but found lambda=", n.d);
+             },
+             lambd);
          const Value e = standard_exponential(x, wide, t, self.dims());
          return x.convert(x.b.div(e, x.scalar_like(lambd, e)), t);
        })

@@ -200,16 +200,12 @@ void check_norm_identity(Context& x, Value v, const Scalar& p, const Opt<Dims>& 
                          const Dims& axes) {
   if (reduced_count(v, axes) > 0) return;
   const std::string where = !dim || dim->empty() ? "an empty tensor" : "an empty dimension";
-  const auto text = [&](const std::string& order) {
-    return cat("linalg.vector_norm cannot compute the ", order, " norm on ", where,
-               " because the operation does not have an identity");
-  };
-  if (p.known) {
-    x.check(p.known->d >= 0 && p.known->d < kInf, text(cat(p.known->d)));
-  } else {
-    const Value order = x.scalar(p, DType::kF64);
-    x.assert_none(x.b.compare(Cmp::kLt, order, x.constant(DType::kF64, 0)), text("negative"));
-  }
+  x.check_numbers(
+      [where](const ops::Number& order) {
+        TPU_CHECK(order.d >= 0 && order.d < kInf, "linalg.vector_norm cannot compute the ", order.d,
+                  " norm on ", where, " because the operation does not have an identity");
+      },
+      p);
 }
 
 Value vector_norm(Context& x, Value self, const Scalar& p, const Opt<Dims>& dim, bool keepdim,

@@ -133,6 +133,12 @@ Value leading(Context& x, Value v, const Dims& limits) {
   return x.b.slice(v, Dims(limits.size(), 0), limits);
 }
 
+// The CPU raises no IndexError for gather and scatter.
+ops::BadIndex bad_position(Context& x, int64_t dim, int64_t size) {
+  x.check(size > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
+  return ops::out_of_bounds(dim, size, ErrorKind::kInvalid);
+}
+
 Value gather(Context& x, Value self_arg, int64_t dim_arg, Value index_arg) {
   const int64_t dim = x.axis(dim_arg, self_arg);
   const Dims& result = index_arg.dims();
@@ -146,9 +152,9 @@ Value gather(Context& x, Value self_arg, int64_t dim_arg, Value index_arg) {
             " expected index ", index_arg.dims(), " to be no larger than self ", self_arg.dims(),
             " apart from dimension ", dim);
   }
-  x.check_index(self.dim(dim) > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
+  const int64_t size = self.dim(dim);
+  const Value at = x.checked_index(index, size, /*wrap=*/false, bad_position(x, dim, size));
   const Dims batch = other_dims(self.rank(), dim);
-  const Value at = x.checked_index(index, self.dim(dim), dim, false);
   const Value r = x.b.gather(leading(x, self, leading_block(self, index, dim)), at,
                              {.offset_dims = {},
                               .collapsed_slice_dims = {dim},
@@ -193,9 +199,9 @@ Value scatter(Context& x, Value self_arg, int64_t dim_arg, Value index_arg, cons
             self_arg.dims(), " apart from dimension ", dim);
     source = x.broadcast(x.scalar(*value, self.dtype()), index.dims());
   }
-  x.check_index(self.dim(dim) > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
   const Dims batch = other_dims(self.rank(), dim);
-  const Place at{x.checked_place(index, self.dim(dim), dim, false),
+  const int64_t size = self.dim(dim);
+  const Place at{x.checked_place(index, size, /*wrap=*/false, bad_position(x, dim, size)),
                  {.update_window_dims = {},
                   .inserted_window_dims = {dim},
                   .scatter_dims_to_operand_dims = {dim},

@@ -11,7 +11,7 @@ extern char** environ;
 namespace tpu {
 namespace {
 
-constexpr std::string_view kPrefix = "TORCH_TPU_";
+constexpr std::string_view kPrefix = "TORCH_TPU_", kTestPrefix = "TORCH_TPU_TEST_";
 
 using enum SettingType;
 constexpr Setting kTable[] = {
@@ -213,15 +213,30 @@ std::string Settings::text(std::string_view name) {
   return *value(i).text;
 }
 
+const Setting* Settings::nearest(std::string_view variable) const {
+  const Setting* best = nullptr;
+  size_t least = (variable.size() - kPrefix.size()) / 3;  // more edits make another word
+  for (const Setting& row : table_) {
+    const size_t edits = edit_distance(variable, row.variable);
+    if (edits > least || (best && edits == least)) continue;
+    best = &row;
+    least = edits;
+  }
+  return best;
+}
+
 std::vector<std::string> Settings::unknown_variables() const {
   std::vector<std::string> unknown;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    std::string_view variable = *entry;
-    variable = variable.substr(0, variable.find('='));
-    if (!variable.starts_with(kPrefix)) continue;
-    if (std::ranges::find(table_, variable, &Setting::variable) == table_.end()) {
-      unknown.emplace_back(variable);
-    }
+    const std::string_view text = *entry;
+    const size_t end = text.find('=');
+    if (end == std::string_view::npos || end + 1 == text.size()) continue;  // empty: not set
+    const std::string_view variable = text.substr(0, end);
+    if (!variable.starts_with(kPrefix) || variable.starts_with(kTestPrefix)) continue;
+    if (std::ranges::count(table_, variable, &Setting::variable) > 0) continue;
+    const Setting* near = nearest(variable);
+    unknown.push_back(near ? cat(variable, " is no setting; did you mean ", near->variable, "?")
+                           : cat(variable, " is no setting; python -m torch_tpu.info lists them"));
   }
   std::ranges::sort(unknown);
   return unknown;

@@ -52,7 +52,8 @@ class Settings {
 
   uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
   std::span<const Setting> table() const { return table_; }
-  // Variables that are set, begin like ours and stand in no row: misspelt, most likely.
+  // A sentence for each variable that is set, begins like ours and stands in no row, with the row
+  // that it resembles. TORCH_TPU_TEST_* belongs to the tests.
   std::vector<std::string> unknown_variables() const;
 
  private:
@@ -61,6 +62,7 @@ class Settings {
     int64_t number = 0;
   };
   size_t find(std::string_view name) const;
+  const Setting* nearest(std::string_view variable) const;
   const Value& value(size_t row);
 
   std::span<const Setting> table_;

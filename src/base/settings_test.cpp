@@ -1,5 +1,6 @@
 #include "base/settings.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -73,13 +74,20 @@ TEST(settings_set_beats_the_environment_until_reset) {
 }
 
 TEST(settings_name_misspelt_variables) {
-  const Variable ours("TORCH_TPU_TEST_FLAG", "1"), misspelt("TORCH_TPU_TEST_FLAGS", "1");
-  const Settings s(kRows);
-  const auto unknown = s.unknown_variables();
-  EXPECT_EQ(std::set<std::string>(unknown.begin(), unknown.end()).count("TORCH_TPU_TEST_FLAGS"),
-            size_t{1});
-  EXPECT_EQ(std::set<std::string>(unknown.begin(), unknown.end()).count("TORCH_TPU_TEST_FLAG"),
-            size_t{0});
+  const Variable ours("TORCH_TPU_TEST_FLAG", "1"), tests("TORCH_TPU_TEST_ANYTHING", "1"),
+      misspelt("TORCH_TPU_TETS_FLAG", "1"), other("TORCH_TPU_ZEBRA", "1"),
+      empty("TORCH_TPU_ZEBRAS", "");
+  const auto told = Settings(kRows).unknown_variables();  // and what else the environment holds
+  const auto count = [&](std::string_view part) {
+    return std::ranges::count_if(
+        told, [&](const std::string& text) { return text.find(part) != std::string::npos; });
+  };
+  const auto has = [&](const char* text) { return std::ranges::count(told, text) == 1; };
+  EXPECT_TRUE(has("TORCH_TPU_TETS_FLAG is no setting; did you mean TORCH_TPU_TEST_FLAG?"));
+  EXPECT_TRUE(has("TORCH_TPU_ZEBRA is no setting; python -m torch_tpu.info lists them"));
+  EXPECT_EQ(count("ZEBRAS"), 0);
+  EXPECT_EQ(count("ANYTHING"), 0);
+  EXPECT_EQ(count("TORCH_TPU_TEST_FLAG is"), 0);
 }
 
 TEST(settings_table_is_sound) {

@@ -114,6 +114,8 @@ std::string to_lower(std::string_view text);
 std::optional<int64_t> parse_int(std::string_view text);
 // Two hexadecimal digits for each byte.
 std::string to_hex(std::string_view bytes);
+// How many characters must be inserted, removed or replaced to make one text of the other.
+size_t edit_distance(std::string_view a, std::string_view b);
 // 1536 -> "1.5 KiB".
 std::string format_bytes(uint64_t size_bytes);
 

@@ -67,6 +67,16 @@ TEST(to_hex_and_format_bytes) {
   EXPECT_EQ(format_bytes(UINT64_MAX), std::string("16.0 EiB"));
 }
 
+TEST(edit_distances) {
+  EXPECT_EQ(edit_distance("", ""), size_t{0});
+  EXPECT_EQ(edit_distance("abc", ""), size_t{3});
+  EXPECT_EQ(edit_distance("", "abc"), size_t{3});
+  EXPECT_EQ(edit_distance("FUZE", "FUSE"), size_t{1});
+  EXPECT_EQ(edit_distance("kitten", "sitting"), size_t{3});
+  EXPECT_EQ(edit_distance("FLAGS", "FLAG"), size_t{1});
+  EXPECT_EQ(edit_distance("ab", "ba"), size_t{2});
+}
+
 TEST(check_throws_kind_and_text) {
   const auto caught = [](auto body) {
     try {

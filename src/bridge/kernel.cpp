@@ -59,6 +59,16 @@ struct DeviceFinder {
   }
 };
 
+// A generator of this device brings a call here whose tensors are all elsewhere.
+void check_no_tensors(c10::ArrayRef<c10::IValue> args) {
+  for (const c10::IValue& v : args) {
+    if (!v.isTensor() || !v.toTensor().defined()) continue;
+    const std::string type = c10::DeviceTypeName(v.toTensor().device().type(), true);
+    TPU_THROW(ErrorKind::kInvalid, "Expected a '", type,
+              "' device type for generator but found 'tpu'");
+  }
+}
+
 c10::DeviceIndex current_device() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->getDevice().index();
 }
@@ -570,6 +580,11 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
       if (finder.found >= 0) break;
       finder.see(v);
     }
+    const std::optional<at::Generator> generator =
+        generator_ >= 0 && !args[static_cast<size_t>(generator_)].isNone()
+            ? std::optional(args[static_cast<size_t>(generator_)].toGenerator())
+            : std::nullopt;
+    if (generator && finder.found < 0) check_no_tensors(args);
     RecorderLock lock;
     Device& d = runtime_().device(finder.found >= 0 ? finder.found : current_device());
     {
@@ -581,10 +596,6 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
             {to_dtype(out.scalar_type()), Dims(out.sizes().begin(), out.sizes().end())}));
       }
       encode_layout(def_, e, written_.size());
-      const std::optional<at::Generator> generator =
-          generator_ >= 0 && !args[static_cast<size_t>(generator_)].isNone()
-              ? std::optional(args[static_cast<size_t>(generator_)].toGenerator())
-              : std::nullopt;
       Recorded r = record_call(def_, d, e, generator);
 
       // Written arguments take the first results, in order.

@@ -73,6 +73,10 @@ std::tuple<Tensor, Tensor, Tensor> cudnn_attention_backward(
   return {dq, dk, dv};
 }
 
+// nn.TransformerEncoder asks whether it may pack its batch into a strided nested tensor, which the
+// device does not have. Told no, it masks the attention.
+bool mask_is_left_aligned(const Tensor& /*input*/, const Tensor& /*mask*/) { return false; }
+
 // ---- Batch norm: running statistics are written.
 
 void write_back(const std::optional<Tensor>& destination, const Tensor& result) {
@@ -185,6 +189,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_scaled_dot_product_fused_attention_overrideable", attention);
   m.impl("_scaled_dot_product_cudnn_attention", cudnn_attention);
   m.impl("_scaled_dot_product_cudnn_attention_backward", cudnn_attention_backward);
+  m.impl("_nested_tensor_from_mask_left_aligned", mask_is_left_aligned);
   m.impl("native_batch_norm", native_batch_norm);
   m.impl("native_batch_norm.out", native_batch_norm_out);
   m.impl("_native_batch_norm_legit.out", batch_norm_legit_out);

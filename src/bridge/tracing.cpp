@@ -42,8 +42,8 @@ Tracing::Tracing(c10::DeviceIndex device, bool for_tpu)
     // Without LAPACK: another process may run the program.
     : device_(device),
       trace_(checked(device),
-             ops::Target{.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin(),
-                         .tpu_calls = for_tpu || Runtime::get().instances().target().tpu_calls}) {}
+             {.cpu_plugin = !for_tpu && Runtime::get().on_cpu_plugin(),
+              .tpu_calls = for_tpu || Runtime::get().instances().target().tpu_calls}) {}
 
 Tracing::Tracing(c10::DeviceIndex device)
     : device_(device), trace_(checked(device), Runtime::get().instances()) {}

@@ -37,6 +37,22 @@ Value float_to_integer(hlo::Builder& b, Value v, DType t) {
   }
 }
 
+// The nearest power of two as PyTorch rounds: the sign is dropped, zero becomes the least power,
+// and halfway is up. XLA makes NaN of zero and of negative numbers.
+Value float_to_scale(hlo::Builder& b, Value v) {
+  const Value wide = b.convert(v, DType::kF32);
+  const Value bits = b.bitcast_convert(wide, {DType::kU32, v.dims()});
+  const auto splat = [&](int64_t n) { return b.splat(bits.type(), n); };
+  const Value magnitude = b.binary(Op::kAnd, bits, splat(0x7fffffff));
+  // Half a unit of the exponent carries into it; below it are subnormals, of which halfway is down.
+  const Value half =
+      b.select(b.compare(Cmp::kLt, magnitude, splat(0x800000)), splat(0x3fffff), splat(0x400000));
+  const Value exponent = b.binary(Op::kShiftRightLogical, b.add(magnitude, half), splat(23));
+  const Value special = b.compare(Cmp::kGe, magnitude, splat(0x7f800000));  // infinity, NaN
+  const Value code = b.convert(b.select(special, splat(255), exponent), DType::kU8);
+  return b.bitcast_convert(code, {DType::kF8E8M0FNU, v.dims()});
+}
+
 // Integers are exact whatever the type they are summed in, as long as it wraps no earlier.
 DType integer_dot_type(DType t) {
   if (hlo::size_bytes(t) >= 4) return t;
@@ -105,6 +121,7 @@ Value Context::convert(Value v, DType t) {
     const double largest = hlo::float_max(t);
     v = b.clamp(b.constant(v.dtype(), -largest), v, b.constant(v.dtype(), largest));
   }
+  if (t == DType::kF8E8M0FNU) return float_to_scale(b, v);
   return b.convert(v, t);
 }
 
@@ -146,10 +163,10 @@ Dims Context::broadcast_dims(const std::vector<Dims>& shapes) const {
 
 // ---- Numbers.
 
-Value Context::operand(const Scalar& s, DType t, Opt<DType> holder) {
+Value Context::operand(const Scalar& s, DType t) {
   if (s.kind == NumberKind::kComplex) {
     const bool wide = t == DType::kF64 || t == DType::kC128;
-    return convert(host_.scalar(b, s.operand, wide ? DType::kC128 : DType::kC64, holder), t);
+    return convert(host_.scalar(b, s.operand, wide ? DType::kC128 : DType::kC64), t);
   }
   DType carrier = DType::kF32;
   if (hlo::is_bool(t)) {
@@ -159,15 +176,17 @@ Value Context::operand(const Scalar& s, DType t, Opt<DType> holder) {
   } else if (hlo::real_type(t) == DType::kF64) {
     carrier = DType::kF64;
   }
-  return convert(host_.scalar(b, s.operand, carrier, holder), t);
+  return convert(host_.scalar(b, s.operand, carrier), t);
 }
 
 Value Context::scalar(const Scalar& s, DType t) {
-  return s.known ? scalar(*s.known, t) : operand(s, t, t);
+  if (s.known) return scalar(*s.known, t);
+  check_numbers([t](const Number& n) { check_fits(n, t); }, s);
+  return operand(s, t);
 }
 
 Value Context::wrapped_scalar(const Scalar& s, DType t) {
-  return s.known ? scalar(*s.known, t) : operand(s, t, {});
+  return s.known ? scalar(*s.known, t) : operand(s, t);
 }
 
 Value Context::scalar(const Number& n, DType t) {
@@ -379,14 +398,24 @@ Value Context::normal(DType t, const Dims& dims) {
 
 // ---- Index ranges.
 
-Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) {
-  return checked(index, size, dim, wrap, false);
-}
-Value Context::checked_place(Value index, int64_t size, int64_t dim, bool wrap) {
-  return checked(index, size, dim, wrap, true);
+BadIndex out_of_bounds(int64_t dim, int64_t size, ErrorKind kind) {
+  return {kind, cat("index {} is out of bounds for dimension ", dim, " with size ", size)};
 }
 
-Value Context::checked(Value index, int64_t size, int64_t dim, bool wrap, bool written) {
+Value Context::checked_index(Value index, int64_t size, int64_t dim, bool wrap) {
+  return checked(index, size, wrap, out_of_bounds(dim, size), false);
+}
+Value Context::checked_place(Value index, int64_t size, int64_t dim, bool wrap) {
+  return checked(index, size, wrap, out_of_bounds(dim, size), true);
+}
+Value Context::checked_index(Value index, int64_t size, bool wrap, const BadIndex& error) {
+  return checked(index, size, wrap, error, false);
+}
+Value Context::checked_place(Value index, int64_t size, bool wrap, const BadIndex& error) {
+  return checked(index, size, wrap, error, true);
+}
+
+Value Context::checked(Value index, int64_t size, bool wrap, const BadIndex& error, bool written) {
   check_index(hlo::is_integer(index.dtype()), "tensors used as indices must be integers, got ",
               hlo::torch_name(index.dtype()));
   if (hlo::size_bytes(index.dtype()) < 4) index = b.convert(index, DType::kI32);
@@ -405,9 +434,7 @@ Value Context::checked(Value index, int64_t size, int64_t dim, bool wrap, bool w
     const Value above_none = b.maximum(index, b.splat(index.type(), hlo::integer_min(t) + 1));
     const Value worst = max(b.select(bad, above_none, none), all_axes(index));
     host_.assertion(b, b.compare(Cmp::kNe, worst, b.constant(t, hlo::integer_min(t))),
-                    b.convert(worst, DType::kI64), ErrorKind::kIndex,
-                    cat("index {} is out of bounds for dimension ", dim, " with size ", size),
-                    !written);
+                    b.convert(worst, DType::kI64), error.kind, error.text, !written);
   }
   index = b.convert(index, size <= kInt32Max ? DType::kI32 : DType::kI64);  // keeps a good index
   const auto splat = [&](int64_t v) { return b.splat(index.type(), v); };
@@ -419,33 +446,9 @@ Value Context::checked(Value index, int64_t size, int64_t dim, bool wrap, bool w
   return b.clamp(b.constant(it, 0), index, b.constant(it, std::max<int64_t>(size - 1, 0)));
 }
 
-void NumberCheck::apply(std::span<const Number> numbers) const {
-  std::vector<double> values;
-  for (int32_t i : operands) values.push_back(numbers[static_cast<size_t>(i)].d);
-  if (holds(values)) return;
-  std::string told = text;
-  size_t at = 0;
-  for (double v : values) {
-    at = told.find("{}", at);
-    if (at == std::string::npos) break;
-    told.replace(at, 2, cat(v));
-  }
-  TPU_THROW(ErrorKind::kInvalid, told);
-}
-
-void Context::check_numbers(std::initializer_list<Scalar> numbers,
-                            std::function<bool(std::span<const double>)> holds, std::string text) {
-  NumberCheck check{{}, std::move(holds), std::move(text)};
-  bool known = true;
-  std::vector<Number> values;
-  for (const Scalar& s : numbers) {
-    known &= s.known.has_value();
-    values.push_back(s.known.value_or(Number()));
-    check.operands.push_back(s.operand);
-  }
-  if (!known) return host_.check_numbers(std::move(check));
-  for (size_t i = 0; i < values.size(); ++i) check.operands[i] = static_cast<int32_t>(i);
-  check.apply(values);
+std::string with_number(std::string text, double v) {
+  if (const size_t at = text.find("{}"); at != std::string::npos) text.replace(at, 2, cat(v));
+  return text;
 }
 
 void Context::assert_none(Value violated, const std::string& text, ErrorKind kind) {

@@ -19,15 +19,7 @@
 
 namespace tpu::ops {
 
-// What run-time numbers of a call must fulfil.
-struct NumberCheck {
-  std::vector<int32_t> operands;
-  std::function<bool(std::span<const double>)> holds;
-  std::string text;  // each "{}" stands for the next number
-
-  // Throws kInvalid unless the numbers of a call fulfil it.
-  void apply(std::span<const Number> numbers) const;
-};
+using NumberCheck = std::function<void(std::span<const Number> operands)>;
 
 // Where operands that are not tensors come from; one for type inference, one for lowering a window.
 class Host {
@@ -35,8 +27,9 @@ class Host {
   virtual ~Host() = default;
   // Rank-0 value of scalar operand `operand`, as `dtype`: one of bool, int32, int64, float32,
   // float64; for a number of kind kComplex, one of complex64, complex128.
-  // `holder`: the type that must be able to hold the number (check_fits), if one must.
-  virtual Value scalar(hlo::Builder& b, int32_t operand, DType dtype, Opt<DType> holder) = 0;
+  virtual Value scalar(hlo::Builder& b, int32_t operand, DType dtype) = 0;
+  // Runs at every call of the op with its scalar operands; what it throws, the call throws.
+  virtual void check_numbers(NumberCheck check) = 0;
   // ui64[2]: {seed, offset}. `count` is how many 32-bit draws follow; they use count / 4 (rounded
   // up) consecutive offsets, which no other draw may use.
   virtual Value random_state(hlo::Builder& b, int64_t count) = 0;
@@ -44,8 +37,6 @@ class Host {
   // with it. `spoils`: what the op gives is wrong then, and must not be read.
   virtual void assertion(hlo::Builder& b, Value violated, Value value, ErrorKind kind,
                          std::string text, bool spoils) = 0;
-  // To be applied whenever the op is recorded.
-  virtual void check_numbers(NumberCheck) {}
 };
 
 // What a program is compiled for: which custom calls exist.
@@ -54,6 +45,17 @@ struct Target {
   bool lapack = false;     // those of linear algebra that the host answers (aten/linalg.h)
   bool tpu_calls = false;  // those that libtpu has, and no CPU plugin
 };
+
+// The text with a number in place of "{}".
+std::string with_number(std::string text, double v);
+
+// How a bad index is told; "{}" in the text stands for it.
+struct BadIndex {
+  ErrorKind kind;
+  std::string text;
+};
+// "index {} is out of bounds for dimension 0 with size 5".
+BadIndex out_of_bounds(int64_t dim, int64_t size, ErrorKind kind = ErrorKind::kIndex);
 
 struct ContextOptions {
   hlo::Precision precision = hlo::Precision::kHighest;
@@ -97,13 +99,6 @@ class Context {
   template <class... P>
   void check_supported(bool ok, const P&... parts) const {  // NotImplementedError
     if (!ok) fail(ErrorKind::kUnsupported, cat(parts...));
-  }
-
-  // Of run-time numbers, made when the op is recorded: on the user's line.
-  void check_numbers(std::initializer_list<Scalar> numbers,
-                     std::function<bool(std::span<const double>)> holds, std::string text);
-  void check_number(const Scalar& s, std::function<bool(double)> holds, std::string text) {
-    check_numbers({s}, [holds = std::move(holds)](auto v) { return holds(v[0]); }, std::move(text));
   }
 
   // ---- Type promotion (torch.result_type: dimension, 0-d and Python-number categories).
@@ -152,6 +147,19 @@ class Context {
   Value wrapped_scalar(const Scalar& s, DType t);
   // The scalar broadcast to v's dims with v's dtype.
   Value scalar_like(const Scalar& s, Value v) { return broadcast(scalar(s, v.dtype()), v.dims()); }
+  // `test(number...)` runs where the op is called, on the user's line, and throws what it likes to.
+  template <class Test, class... S>
+  void check_numbers(Test test, const S&... scalars) {
+    if ((scalars.known && ...)) return test(*scalars.known...);
+    host_.check_numbers([=](std::span<const Number> operands) {
+      test((scalars.known ? *scalars.known : operands[static_cast<size_t>(scalars.operand)])...);
+    });
+  }
+  // The same for one number: it throws `text`, the number in place of "{}", unless `holds`.
+  template <class Holds>
+  void check_number(const Scalar& s, Holds holds, const std::string& text) {
+    check_numbers([=](const Number& n) { TPU_CHECK(holds(n.d), with_number(text, n.d)); }, s);
+  }
   // Folded to this very value (OpBuilder::fold); false for a run-time number.
   bool is(const Scalar& s, double value) const {
     return s.known && s.known->d == value && s.known->imag == 0;
@@ -198,17 +206,20 @@ class Context {
   Value uniform(DType t, const Dims& dims);                  // [0, 1), as PyTorch's CPU resolution
   Value normal(DType t, const Dims& dims);                   // mean 0, standard deviation 1
 
-  // ---- Index ranges. Reports at the next sync "index 7 is out of bounds for dimension 0 with size
-  // 5". Gives the index with negatives wrapped when `wrap`, clamped into [0, size) so nothing else
-  // is touched.
+  // ---- Index ranges. Reports at the next sync IndexError "index 7 is out of bounds for dimension
+  // 0 with size 5". Gives the index with negatives wrapped when `wrap`, clamped into [0, size) so
+  // nothing else is touched.
   Value checked_index(Value index, int64_t size, int64_t dim, bool wrap = true);
   // The same for a place that is written: a bad index is `size`, and a scatter leaves it out.
   Value checked_place(Value index, int64_t size, int64_t dim, bool wrap = true);
+  // Both with the class and the text of the op.
+  Value checked_index(Value index, int64_t size, bool wrap, const BadIndex& error);
+  Value checked_place(Value index, int64_t size, bool wrap, const BadIndex& error);
   // General form: text reported when `violated` (any dims, bool) has a true element.
   void assert_none(Value violated, const std::string& text, ErrorKind kind = ErrorKind::kInvalid);
 
  private:
-  Value checked(Value index, int64_t size, int64_t dim, bool wrap, bool written);
+  Value checked(Value index, int64_t size, bool wrap, const BadIndex& error, bool written);
   struct Promotion {
     // Highest type seen per category: tensors with dims, 0-d tensors, Python numbers.
     Opt<DType> dim, zero, wrapped;
@@ -231,7 +242,7 @@ class Context {
     void see_kind(const Context& x, NumberKind k);
     DType result(DType default_dtype) const;
   };
-  Value operand(const Scalar& s, DType t, Opt<DType> holder);
+  Value operand(const Scalar& s, DType t);
   [[noreturn]] static void fail(ErrorKind kind, std::string text);
 
   Host& host_;

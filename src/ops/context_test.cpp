@@ -14,8 +14,11 @@ using enum hlo::DType;
 struct RecordingHost : Host {
   std::vector<DType> scalars;
   std::vector<int64_t> draws;
+  std::vector<ErrorKind> kinds;
   std::vector<std::string> texts;
-  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override {
+  std::vector<NumberCheck> checks;
+  void check_numbers(NumberCheck check) override { checks.push_back(std::move(check)); }
+  Value scalar(hlo::Builder& b, int32_t, DType t) override {
     scalars.push_back(t);
     return b.parameter({t, {}});
   }
@@ -23,10 +26,11 @@ struct RecordingHost : Host {
     draws.push_back(count);
     return b.splat({kU64, {2}}, 0);
   }
-  void assertion(hlo::Builder&, Value violated, Value value, ErrorKind, std::string text,
+  void assertion(hlo::Builder&, Value violated, Value value, ErrorKind kind, std::string text,
                  bool) override {
     EXPECT_TRUE(violated.type() == (Type{kBool, {}}));
     EXPECT_TRUE(value.type() == (Type{kI64, {}}));
+    kinds.push_back(kind);
     texts.push_back(std::move(text));
   }
 };
@@ -100,6 +104,28 @@ TEST(run_time_numbers_come_in_few_types) {
   EXPECT_TRUE(t.host.scalars.empty());
 }
 
+TEST(run_time_numbers_are_checked_at_every_call) {
+  Fixture t;
+  const Scalar first{NumberKind::kInt, 0, {}}, second{NumberKind::kFloat, 1, {}};
+  const Scalar known{NumberKind::kInt, -1, Number::of(int64_t{2})};
+  const auto ordered = [](const Number& low, const Number& high) {
+    TPU_CHECK(low.d <= high.d, low.d, " > ", high.d);
+  };
+  t.x.check_numbers(ordered, first, second);
+  t.x.check_numbers(ordered, known, second);
+  EXPECT_EQ(t.host.checks.size(), 2u);
+  const std::array good{Number::of(int64_t{1}), Number::of(2.5)};
+  const std::array bad{Number::of(int64_t{1}), Number::of(0.5)};
+  for (const NumberCheck& check : t.host.checks) check(good);
+  EXPECT_THROW_MSG(t.host.checks[0](bad), "1 > 0.5");
+  EXPECT_THROW_MSG(t.host.checks[1](bad), "2 > 0.5");
+  // All known: there is nothing to wait for.
+  EXPECT_THROW_MSG(
+      t.x.check_numbers([](const Number& n) { TPU_CHECK(n.d < 2, n.d, " >= 2"); }, known),
+      "2 >= 2");
+  EXPECT_EQ(t.host.checks.size(), 2u);
+}
+
 TEST(numbers_fit_as_c10_says) {
   const auto fits = [](const Number& n, DType t) {
     try {
@@ -159,6 +185,13 @@ TEST(random_numbers_say_how_many_bits_they_use) {
   EXPECT_TRUE(t.host.draws == (std::vector<int64_t>{15, 16, 15, 16, 15, 16, 30, 32, 6}));
   EXPECT_TRUE(t.x.uniform(kF32, {0, 3}).dims() == (Dims{0, 3}));
   EXPECT_THROW_MSG(t.x.uniform(kI32, {3}), "not supported");
+}
+
+TEST(an_op_says_how_a_bad_index_is_told) {
+  Fixture t;
+  t.x.checked_index(t.p(kI32, {2}), 5, false, {ErrorKind::kInvalid, "Target {} is out of bounds"});
+  EXPECT_TRUE(t.host.kinds.back() == ErrorKind::kInvalid);
+  EXPECT_EQ(t.host.texts.back(), "Target {} is out of bounds");
 }
 
 TEST(indices_are_checked_in_one_reduction) {

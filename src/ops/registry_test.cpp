@@ -41,7 +41,8 @@ TEST(names_are_unique) {
 }
 
 struct NoHost : Host {
-  Value scalar(hlo::Builder& b, int32_t, DType t, Opt<DType>) override { return b.constant(t, 1); }
+  Value scalar(hlo::Builder& b, int32_t, DType t) override { return b.constant(t, 1); }
+  void check_numbers(NumberCheck) override {}
   Value random_state(hlo::Builder& b, int64_t) override { return b.splat({DType::kU64, {2}}, 0); }
   void assertion(hlo::Builder&, Value, Value, ErrorKind, std::string, bool) override {}
 };

@@ -275,6 +275,7 @@ Runtime::Runtime() { start(); }
 
 void Runtime::start() {
   settings().check();
+  for (const std::string& text : settings().unknown_variables()) TPU_LOG(LogLevel::kWarning, text);
   check_xla_flags();
   plugin_ = find_plugin();
   auto api = pjrt::Api::load(plugin_.path);

@@ -13,10 +13,12 @@ using hlo::Builder;
 class InferHost final : public ops::Host {
  public:
   explicit InferHost(Instance& inst) : inst_(inst) {}
-  hlo::Value scalar(Builder& b, int32_t operand, DType dtype,
-                    std::optional<DType> holder) override {
-    inst_.scalars.push_back({operand, dtype, holder});
+  hlo::Value scalar(Builder& b, int32_t operand, DType dtype) override {
+    inst_.scalars.push_back({operand, dtype});
     return b.constant(dtype, 0);
+  }
+  void check_numbers(ops::NumberCheck check) override {
+    inst_.number_checks.push_back(std::move(check));
   }
   hlo::Value random_state(Builder& b, int64_t count) override {
     inst_.random_draws += (count + 3) / 4 * 4;  // whole Philox blocks
@@ -24,9 +26,6 @@ class InferHost final : public ops::Host {
   }
   void assertion(Builder&, hlo::Value, hlo::Value, ErrorKind, std::string, bool) override {
     ++inst_.assertions;
-  }
-  void check_numbers(ops::NumberCheck check) override {
-    inst_.number_checks.push_back(std::move(check));
   }
 
  private:
@@ -52,11 +51,10 @@ hlo::Value tensor_scalar(Builder& b, ops::Host& host, const ArgSpec& a, DType t)
     case DType::kF32:
     case DType::kF64:
     case DType::kC64:
-    case DType::kC128: return host.scalar(b, a.operand, t, {});
+    case DType::kC128: return host.scalar(b, a.operand, t);
     default:
       // Narrow types travel in a wide one; their values are exact there.
-      return b.convert(host.scalar(b, a.operand, hlo::is_float(t) ? DType::kF32 : DType::kI64, {}),
-                       t);
+      return b.convert(host.scalar(b, a.operand, hlo::is_float(t) ? DType::kF32 : DType::kI64), t);
   }
 }
 

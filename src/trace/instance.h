@@ -18,8 +18,7 @@ namespace tpu::trace {
 // One request of a lowering for a scalar operand, in the order of the requests.
 struct ScalarUse {
   int32_t operand;
-  DType dtype;                  // bool, int32, int64, float32, float64, complex64, complex128
-  std::optional<DType> holder;  // must be able to hold the number
+  DType dtype;  // bool, int32, int64, float32, float64, complex64, complex128
 };
 
 struct OutputSpec {
@@ -35,8 +34,8 @@ struct Instance {
   Call call;
   std::vector<OutputSpec> outputs;
   std::vector<ScalarUse> scalars;
-  std::vector<ops::NumberCheck> number_checks;
-  int64_t random_draws = 0;  // 32-bit draws, in whole Philox blocks of four
+  std::vector<ops::NumberCheck> number_checks;  // run when a call is recorded
+  int64_t random_draws = 0;                     // 32-bit draws, in whole Philox blocks of four
   int assertions = 0;
   // Multiplications of its float32 products in six passes, about; for the hint at precision.
   double six_pass_work = 0;

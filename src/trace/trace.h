@@ -18,7 +18,7 @@ namespace tpu::trace {
 
 class Trace {
  public:
-  // A program for the embedded CPU plugin or for a TPU, to be compiled.
+  // A program to be compiled.
   Trace(int32_t device, ops::Target target)
       : window_(device), own_(std::make_unique<InstanceTable>()), instances_(*own_) {
     own_->set_target(target);

@@ -75,10 +75,7 @@ void Window::record(const Instance& inst, std::span<const ValuePtr> inputs,
                     std::span<const ops::Number> numbers, RandomState random, Location location,
                     ValuePtr* outputs) {
   for (const ValuePtr& v : inputs) check_input(v);
-  for (const ScalarUse& use : inst.scalars) {
-    if (use.holder) ops::check_fits(numbers[static_cast<size_t>(use.operand)], *use.holder);
-  }
-  for (const ops::NumberCheck& check : inst.number_checks) check.apply(numbers);
+  for (const ops::NumberCheck& check : inst.number_checks) check(numbers);
   Node n;
   n.inst = &inst;
   n.first_input = static_cast<uint32_t>(r_.inputs.size());

@@ -163,6 +163,20 @@ def test_convolutions_lie_as_in_eager_mode(dims, transposed, which):
     assert_close(*gradients, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "sizes", [((9, 5), (3, 5, 7)), ((9, 6), (6, 7)), ((3, 9, 5), (3, 5, 7)), ((3, 9, 5), (5, 12))]
+)
+def test_products_of_groups(sizes, dtype):
+    a, b = (torch.randn(s, device="tpu", dtype=dtype) for s in sizes)
+    ends = {2: torch.tensor([2, 3, a.shape[-1] if b.dim() == 2 else 9])}.get(a.dim())
+    if a.dim() == 3 and b.dim() == 2:
+        ends = torch.tensor([4, 4, 12])
+    offs = ends.to("tpu", torch.int32) if ends is not None else None
+    compiled = torch.compile(lambda a, b: F.grouped_mm(a, b, offs=offs) * 1, fullgraph=True)
+    assert_close(compiled(a, b), F.grouped_mm(a, b, offs=offs))
+
+
 def test_views_of_channels_last():
     def f(x, weight):
         return F.conv2d(x, weight).permute(0, 2, 3, 1).view(-1, 2)
@@ -239,6 +253,48 @@ def test_precision_is_looked_at_in_each_call(kinds):
         with torch.tpu.precision("DEFAULT"):
             compiled(x)
     assert [len(p) for p in kinds[0].programs.values()] == [1, 1]
+
+
+def test_precision_inside_of_compiled_code(kinds, monkeypatch):
+    asked = []
+    plain = _graph._Interpreter.call_function
+
+    def noted(self, target, args, kwargs):
+        if target is torch.ops.aten.mm.default:
+            asked.append(_C.precision())
+        return plain(self, target, args, kwargs)
+
+    monkeypatch.setattr(_graph._Interpreter, "call_function", noted)
+
+    @torch.tpu.precision("HIGH")
+    def inner(x):
+        return x @ x
+
+    def f(x):
+        y = x @ x
+        with torch.tpu.precision("DEFAULT"):
+            y = (y @ x).relu()
+        return inner(y).sum()
+
+    x = torch.randn(8, 8, device="tpu", requires_grad=True)
+    compiled = torch.compile(f, fullgraph=True)
+    (got,) = torch.autograd.grad(compiled(x), x)
+    assert asked[:3] == [2, 0, 1]
+    assert sorted(asked[3:]) == [0, 0, 1, 1, 2, 2]
+    assert_close(got, torch.autograd.grad(f(x), x)[0])
+    assert _C.precision() == 2
+
+
+def test_our_own_functions_break_the_graph_quietly(recwarn):
+    def f(x):
+        y = x * 2
+        torch.tpu.synchronize()
+        torch.tpu.manual_seed(3)
+        return y + torch.rand_like(y)
+
+    x = torch.ones(4, device="tpu")
+    assert_close(torch.compile(f)(x), f(x))
+    assert not [w for w in recwarn if "Dynamo does not know" in str(w.message)]
 
 
 def test_numbers_on_the_host_are_read_in_each_call(kinds):

@@ -211,6 +211,48 @@ def test_autocast():
     assert (x @ x.t()).dtype == torch.float32
 
 
+def test_amp_under_the_names_of_cuda():
+    amp = torch.tpu.amp
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @amp.custom_fwd(cast_inputs=torch.float16)
+        def forward(ctx, a, b):
+            seen.append((a.dtype, torch.is_autocast_enabled("tpu")))
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        @amp.custom_bwd
+        def backward(ctx, gradient):
+            seen.append((gradient.dtype, torch.is_autocast_enabled("tpu")))
+            a, b = ctx.saved_tensors
+            return gradient @ b.t(), a.t() @ gradient
+
+    seen = []
+    x = torch.randn(4, 4, device="tpu", requires_grad=True)
+    optimizer, scaler = torch.optim.SGD([x], 0.1), amp.GradScaler(init_scale=8.0)
+    with amp.autocast():
+        assert (x @ x).dtype == torch.bfloat16
+        loss = Product.apply(x, x).float().square().mean()
+    with amp.autocast(dtype=torch.float16):
+        assert (x @ x).dtype == torch.float16
+        with amp.autocast(enabled=False):
+            assert (x @ x).dtype == torch.float32
+    scaler.scale(loss).backward()
+    assert seen == [(torch.float16, False)] * 2
+    before = x.detach().clone()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not torch.equal(before, x) and scaler.get_scale() == 8.0
+
+    @amp.autocast(dtype=torch.float16)
+    def decorated():
+        return x @ x
+
+    assert decorated().dtype == torch.float16
+
+
 def test_autocast_default_in_another_thread():
     seen = []
 

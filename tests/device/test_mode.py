@@ -92,6 +92,26 @@ def test_fused_mode_defers_and_strict_does_not():
         debug.lower(x)
 
 
+def test_a_misspelt_setting_is_named_once_when_the_runtime_starts():
+    code = """
+        import sys, torch
+        torch.tpu.is_available()
+        sys.stderr.write("before\\n")
+        torch.ones(2, device="tpu").sum().item()
+        torch.ones(2, device="tpu").sum().item()
+        raise SystemExit(1)
+    """
+    told = run_python(code, ok=False, TORCH_TPU_DEFER_AND_FUZE="1", TORCH_TPU_ZEBRA="1")
+    before, after = told.split("before\n")
+    assert "setting" not in before
+    lines = [line for line in after.splitlines() if "no setting" in line]
+    assert len(lines) == 2
+    assert (
+        "TORCH_TPU_DEFER_AND_FUZE is no setting; did you mean TORCH_TPU_DEFER_AND_FUSE?" in lines[0]
+    )
+    assert "TORCH_TPU_ZEBRA is no setting; python -m torch_tpu.info lists them" in lines[1]
+
+
 def test_fused_chain_is_one_program():
     x = torch.ones(5, device="tpu")
     torch.tpu.synchronize()

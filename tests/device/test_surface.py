@@ -11,7 +11,7 @@ from helpers import exact, run_python
 
 NAMES = """
     AcceleratorError DeviceProperties EagerMode Event OutOfMemoryError Precision Stream
-    StreamContext cache can_device_access_peer current_device current_stream default_generators
+    StreamContext amp cache can_device_access_peer current_device current_stream default_generators
     default_stream device device_count device_memory_used device_of eager_mode empty_cache
     empty_host_cache get_amp_supported_dtype get_device_capability get_device_name
     get_device_properties get_memory_info get_per_process_memory_fraction get_rng_state
@@ -61,10 +61,12 @@ def test_submodules_can_be_imported():
     import torch.tpu.memory
     import torch.tpu.random
     from torch.tpu import streams
+    from torch.tpu.amp import GradScaler
     from torch.tpu.cache import stats
 
     assert torch.tpu.memory.memory_allocated is torch.tpu.memory_allocated
     assert streams.Stream is torch.tpu.Stream and callable(stats)
+    assert GradScaler is torch.tpu.amp.GradScaler
 
 
 def test_availability_and_count():

@@ -4,6 +4,7 @@ import copy
 import io
 import multiprocessing
 import pickle
+import re
 import weakref
 
 import numpy as np
@@ -16,13 +17,14 @@ DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16,
     torch.uint32, torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
     torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
-    torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+    torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
 ]  # fmt: skip
 
 
 def sample(dtype, n=6):
     x = torch.arange(n) - (0 if dtype in (torch.bool, torch.uint8) else 2)
-    return x.abs().to(dtype) if dtype in (torch.uint16, torch.uint32, torch.uint64) else x.to(dtype)
+    unsigned = (torch.uint16, torch.uint32, torch.uint64)
+    return x.abs().to(dtype) if dtype in unsigned else x.to(dtype)
 
 
 def bits(x):
@@ -223,6 +225,61 @@ def test_reading():
     exact(torch.from_numpy(np.arange(3)).to("tpu"), torch.arange(3))
     assert [v.item() for v in x[0]] == [1.5, 2]
     assert torch.tensor(3, device="tpu").__index__() == 3
+
+
+READS = {
+    "repr": repr,
+    "repr of rows": lambda x: repr(x.view(2, 3)),
+    "repr of one": lambda x: repr(x[3]),
+    "repr of none": lambda x: repr(x[:0]),
+    "format": lambda x: f"{x[3]}",
+    "tolist": lambda x: x.tolist(),
+    "item": lambda x: x[4].item(),
+    "bool": lambda x: bool(x[4]),
+    "slice": lambda x: x[1:5:2].tolist(),
+    "index": lambda x: x[torch.tensor([4, 0]).to(x.device)].tolist(),
+    "mask": lambda x: x[torch.tensor([True, False] * 3).to(x.device)].tolist(),
+    "==": lambda x: (x == x[4]).tolist(),
+    "== number": lambda x: (x == 2).tolist(),
+    "!=": lambda x: (x != torch.roll(x, 1)).tolist(),
+    "equal": lambda x: torch.equal(x, x.clone()),
+    "unequal": lambda x: torch.equal(x, torch.cat([x[1:], x[:1]])),
+    "isnan": lambda x: x.isnan().tolist(),
+    "isfinite": lambda x: x.isfinite().tolist(),
+    "abs": lambda x: x.abs().tolist(),
+    "product": lambda x: (x * x).tolist(),
+    "product with a number": lambda x: (x * 2).tolist(),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_is_read_where_the_cpu_reads_it(dtype):
+    x = sample(dtype)
+    y = x.to("tpu")
+    for name, read in READS.items():
+        try:
+            want = read(x)
+        except (NotImplementedError, RuntimeError):
+            continue
+        got = read(y)
+        if isinstance(want, str):
+            got = re.sub(r",\s*device='tpu:0'", "", got)
+            got, want = " ".join(got.split()), " ".join(want.split())
+        assert str(got) == str(want), name  # NaN equals itself here
+
+
+def test_conversion_to_powers_of_two_equals_the_cpu():
+    ones = torch.tensor(
+        [0.0, 1, 1.25, 1.5, 1.75, 2, 3, 5, 1e38, 3.4e38, 1e-38, 1e-39, 9e-40, 5e-324]
+    )
+    edges = torch.tensor([0x400000, 0x400001, 0x3FFFFF, 0x7FFFFF, 1], dtype=torch.int32)
+    x = torch.cat([ones, edges.view(torch.float32), torch.tensor([float("inf"), float("nan")])])
+    x = torch.cat([x, -x])
+    for source in (torch.float32, torch.float16, torch.bfloat16, torch.int64):
+        given = x[:10].to(source) if source == torch.int64 else x.to(source)
+        want = given.to(torch.float8_e8m0fnu)
+        got = given.to("tpu").to(torch.float8_e8m0fnu)
+        assert torch.equal(bits(got), bits(want)), source
 
 
 def test_types():

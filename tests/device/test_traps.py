@@ -198,6 +198,74 @@ def test_multihead_attention_and_encoder_fast_paths():
         same(got[1, :3], want[1, :3].detach(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_transformer_with_padding(batch_first, norm_first, training):
+    # Evaluation without gradients takes torch's fast path, which packs batches on CPU and CUDA.
+    options = {"dropout": 0.0, "batch_first": batch_first, "norm_first": norm_first}
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, **options), 2)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, **options), 2)
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    if not batch_first:
+        x = x.transpose(0, 1)
+
+    def run(device, **masks):
+        models = [m.to(device).train(training) for m in (encoder, decoder)]
+        masks = {name: mask.to(device) for name, mask in masks.items()}
+        source = x.to(device)
+        with torch.set_grad_enabled(training):
+            memory = models[0](source, **masks)
+            memory_masks = {name.replace("src", "memory"): mask for name, mask in masks.items()}
+            result = models[1](source, memory, **memory_masks)
+        both = torch.stack([memory, result]).cpu()
+        return both if batch_first else both.transpose(1, 2)
+
+    for masks in ({}, {"src_key_padding_mask": padding}):
+        want, got = run("cpu", **masks), run("tpu", **masks)
+        kept = ~padding if masks else torch.ones_like(padding)
+        torch.testing.assert_close(got[0][kept], want[0][kept], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(got[1], want[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_multihead_attention_with_padding(training):
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).train(training)
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    for weights in (True, False):
+        with torch.set_grad_enabled(training):
+            want = attention.cpu()(x, x, x, padding, need_weights=weights)
+            moved = x.to("tpu")
+            got = attention.to("tpu")(moved, moved, moved, padding.to("tpu"), need_weights=weights)
+        for g, w in zip(got, want, strict=True):
+            assert (g is None) == (w is None)
+            if w is not None:
+                same(g, w.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float32])
+def test_mode_takes_the_smallest_of_several_and_its_last_place(dtype):
+    x = torch.randint(0, 4, (3, 12, 5)).to(dtype)  # up to 16 elements the CPU's sort is stable
+    for dim in range(3):
+        for keepdim in (True, False):
+            for got, want in zip(x.to("tpu").mode(dim, keepdim), x.mode(dim, keepdim), strict=True):
+                exact(got, want)
+
+
+def test_mode_with_nan():
+    nan = float("nan")  # equals nothing, so it is the mode of nothing else only
+    rows = {
+        (nan, 2, 1, 3): (1, 2),
+        (3, nan, 2, nan, 2, 1): (2, 4),
+        (1, nan, 1, nan, 1): (1, 4),
+        (nan, nan): (nan, 0),
+    }
+    for row, (value, place) in rows.items():
+        got = torch.tensor(row).to("tpu").mode()
+        exact(got.values, torch.tensor(float(value)))
+        assert got.indices.item() == place
+
+
 def test_histograms_of_integers():
     x = torch.tensor([0, 3, 3, 1, 7], dtype=torch.int32)
     want = torch.histc(x.float(), bins=8, min=0, max=8).to(torch.int32)

@@ -73,6 +73,59 @@ def test_the_class_is_that_of_the_cpu(name):
     works()
 
 
+NUMBERS = {
+    "normal_": lambda x: x.normal_(0, -1.5),
+    "normal_ nan": lambda x: x.normal_(0, float("nan")),
+    "normal_ of none": lambda x: x[:0].normal_(0, -1),
+    "normal": lambda x: torch.normal(x, -1.5),
+    "normal complex": lambda x: x.cfloat().normal_(0, -1),
+    "uniform_": lambda x: x.uniform_(2, 1),
+    "uniform_ fractions": lambda x: x.uniform_(2.5, 1.25),
+    "uniform_ inf": lambda x: x.uniform_(float("-inf"), 1),
+    "uniform_ nan": lambda x: x.uniform_(0, float("nan")),
+    "uniform_ half": lambda x: x.half().uniform_(0, 1e6),
+    "uniform_ wide": lambda x: x.uniform_(-3e38, 3e38),
+    "exponential_": lambda x: x.exponential_(-1.5),
+    "exponential_ zero": lambda x: x.exponential_(0),
+    "bernoulli_": lambda x: x.bernoulli_(1.5),
+    "bernoulli": lambda x: torch.bernoulli(x, -0.5),
+    "geometric_": lambda x: x.geometric_(1.5),
+    "cauchy_": lambda x: x.cauchy_(0, -1.5),
+    "log_normal_": lambda x: x.log_normal_(0, -1.5),
+    "random_": lambda x: x.random_(2, 1),
+    "random_ range": lambda x: x.short().random_(2**40, 2**41),
+    "power": lambda x: x.long() ** -5,
+    "norm": lambda x: torch.linalg.vector_norm(x[:0], -1.5),
+    "slope": lambda x: torch.ops.aten.leaky_relu_backward(x, x, -1.0, True),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_bad_number_is_told_at_the_call_with_its_value(name, mode):
+    with pytest.raises(RuntimeError) as cpu:
+        NUMBERS[name](torch.ones(2, 3))
+    x = torch.ones(2, 3).to("tpu")
+    with pytest.raises(RuntimeError, match=re.escape(str(cpu.value).split(" File an issue")[0])):
+        NUMBERS[name](x)
+    exact(x, torch.ones(2, 3))
+    works()
+
+
+def test_a_bad_probability_of_dropout_is_told_at_the_call():
+    x = torch.ones(3).to("tpu")
+    for p in (1.5, -0.5):
+        with pytest.raises(RuntimeError, match=f"between 0 and 1, but got {p}"):
+            torch.native_dropout(x, p, True)
+    works()
+
+
+def test_a_bad_number_is_told_when_the_program_is_known():
+    x = torch.ones(3).to("tpu")
+    x.normal_(0, 1), x.normal_(0, 2)
+    with pytest.raises(RuntimeError, match="normal expects std >= 0.0, but found std -3"):
+        x.normal_(0, -3)
+
+
 def test_mixed_devices_are_refused():
     x = torch.ones(3).to("tpu")
     for f in (
@@ -101,38 +154,90 @@ def test_a_refused_call_changes_nothing(mode):
 
 # ---- Indices: told at the next wait.
 
+# name: what to do with values [5, 2] and indices [3], and what the CPU calls a bad index.
 INDEX_ERRORS = {
-    "getitem": lambda x, i: x[i],
-    "index_select": lambda x, i: x.index_select(0, i),
-    "gather": lambda x, i: x.gather(0, i[:, None].expand(3, 2)),
-    "take": lambda x, i: x.view(-1)[:5].take(i),
-    "embedding": lambda x, i: F.embedding(i, x),
-    "index_put": lambda x, i: x.clone().index_put_((i,), x.new_ones(3, 2)),
-    "index_add": lambda x, i: x.clone().index_add_(0, i, x.new_ones(3, 2)),
-    "index_copy": lambda x, i: x.clone().index_copy_(0, i, x.new_ones(3, 2)),
-    "index_fill": lambda x, i: x.clone().index_fill_(0, i, 2.0),
-    "scatter": lambda x, i: x.clone().scatter_(0, i[:, None].expand(3, 2), x.new_ones(3, 2)),
-    "nll_loss": lambda x, i: F.nll_loss(x[:3].expand(3, 2), i),
-    "cross_entropy": lambda x, i: F.cross_entropy(x[:3], i),
+    "getitem": (lambda x, i: x[i], "index 77 is out of bounds for dimension 0 with size 5"),
+    "setitem": (lambda x, i: x.clone().index_put_((i,), x.new_ones(3, 2)), "index 77 is out of b"),
+    "index_select": (lambda x, i: x.index_select(0, i), "index out of range in self"),
+    "index_add": (lambda x, i: x[:, 0].clone().index_add_(0, i, x[:3, 0]), "index out of range in"),
+    "index_add rows": (lambda x, i: x.clone().index_add_(0, i, x[:3]), "index 77 is out of bounds"),
+    "index_copy": (lambda x, i: x.clone().index_copy_(0, i, x[:3]), "index_copy_(): index 77 is"),
+    "index_fill": (lambda x, i: x.clone().index_fill_(0, i, 2.0), "index 77 is out of bounds for"),
+    "index_reduce": (
+        lambda x, i: x.clone().index_reduce_(0, i, x[:3], "amax"),
+        "index out of range in self",
+    ),
+    "take": (
+        lambda x, i: x.take(i),
+        "out of range: tried to access index 77 on a tensor of 10 elements.",
+    ),
+    "put": (lambda x, i: x.clone().put_(i, x[:3, 0]), "out of range: tried to access index 77 on"),
+    "embedding": (lambda x, i: F.embedding(i, x), "index out of range in self"),
+    "embedding_bag": (
+        lambda x, i: F.embedding_bag(i, x, i.new_zeros(1), mode="max"),
+        "Expected idx >= 0 && idx < num_embeddings but found idx to be 77",
+    ),
+    "gather": (
+        lambda x, i: x.gather(0, i[:, None].expand(3, 2)),
+        "index 77 is out of bounds for dimension 0 with size 5",
+    ),
+    "scatter": (
+        lambda x, i: x.clone().scatter_(0, i[:, None].expand(3, 2), x[:3]),
+        "index 77 is out of bounds for dimension 0 with size 5",
+    ),
+    "scatter number": (
+        lambda x, i: x.clone().scatter_(0, i[:, None], 1.0),
+        "index 77 is out of bounds for dimension 0 with size 5",
+    ),
+    "scatter_add": (
+        lambda x, i: x.clone().scatter_add_(0, i[:, None], x[:3]),
+        "index 77 is out of bounds for dimension 0 with size 5",
+    ),
+    "scatter_reduce": (
+        lambda x, i: x.clone().scatter_reduce_(0, i[:, None], x[:3], "amax"),
+        "index 77 is out of bounds for dimension 0 with size 5",
+    ),
+    "nll_loss": (lambda x, i: F.nll_loss(x[:3].expand(3, 2), i), "Target 77 is out of bounds."),
+    "cross_entropy": (lambda x, i: F.cross_entropy(x[:3], i), "Target 77 is out of bounds."),
+    "max_unpool": (
+        lambda x, i: F.max_unpool1d(x[None, :3, 0], i[None], 2),
+        "Found an invalid max index: 77 (output volumes are of size 6x1)",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", INDEX_ERRORS)
 @pytest.mark.parametrize("wait", ["read", "synchronize"])
 def test_an_index_out_of_range_raises_at_the_next_wait(name, wait, mode):
-    x = torch.arange(10.0).reshape(5, 2).to("tpu")
-    i = torch.tensor([0, 77, 1]).to("tpu")
-    with pytest.raises(IndexError) as error:
-        y = INDEX_ERRORS[name](x, i)  # here
+    call, phrase = INDEX_ERRORS[name]
+    x, i = torch.arange(10.0).reshape(5, 2), torch.tensor([0, 77, 1])
+    with pytest.raises((IndexError, RuntimeError), match=re.escape(phrase)) as cpu:
+        call(x, i)
+    x, i = x.to("tpu"), i.to("tpu")
+    with pytest.raises(type(cpu.value), match=re.escape(phrase)) as error:
+        y = call(x, i)  # here
         y.cpu() if wait == "read" else torch.tpu.synchronize()
+    assert type(error.value) is type(cpu.value)
     text = str(error.value)
     assert "77" in text, text
-    assert re.search(r"\b[25]\b", text), text
-    if name not in ("nll_loss", "cross_entropy"):
+    if name not in ("nll_loss", "cross_entropy", "max_unpool", "embedding_bag"):
         assert HERE in text, text
     # Once told it is over, and nothing that came before is lost.
     torch.tpu.synchronize()
     exact(x, torch.arange(10.0).reshape(5, 2))
+    works()
+
+
+@pytest.mark.parametrize("pivots", [[0, 1], [9, 1], [-3, 1]])
+def test_pivots_out_of_range(pivots):
+    def solve(device):
+        given = torch.tensor(pivots, dtype=torch.int32).to(device)
+        return torch.linalg.lu_solve(torch.eye(2).to(device), given, torch.eye(2).to(device)).cpu()
+
+    with pytest.raises(RuntimeError) as cpu:
+        solve("cpu")
+    with pytest.raises(RuntimeError, match=re.escape(str(cpu.value))):
+        solve("tpu")
     works()
 
 

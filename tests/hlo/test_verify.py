@@ -1,8 +1,9 @@
 """Every module that the printer can write is parsed, verified, compiled and run by jaxlib.
 
-The modules come from the program `hlo_print_samples_test` of the C++ tests: TORCH_TPU_HLO_SAMPLES
-names it, else the newest one under a build folder of the repository is taken. What a module
-computes is compared with NumPy where ELEMENTWISE or EXPECTED has a rule for it.
+The modules come from the program `hlo_print_samples_test` of the C++ tests:
+TORCH_TPU_TEST_HLO_SAMPLES names it, else the newest one under a build folder of the repository is
+taken. What a module computes is compared with NumPy where ELEMENTWISE or EXPECTED has a rule for
+it.
 """
 
 import atexit
@@ -31,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def find_program() -> pathlib.Path | None:
     """The sample writer, or None where the C++ tests are not built."""
-    if named := os.environ.get("TORCH_TPU_HLO_SAMPLES"):
+    if named := os.environ.get("TORCH_TPU_TEST_HLO_SAMPLES"):
         return pathlib.Path(named)
     found = [p for b in ROOT.glob("build*") for p in b.rglob("hlo_print_samples_test")]
     return max(found, key=lambda p: p.stat().st_mtime, default=None)

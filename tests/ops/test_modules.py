@@ -1,7 +1,7 @@
 """PyTorch's module database on tpu against CPU: results, gradients of inputs and parameters.
 
 Every module, training and evaluation, in float32. One input a module by default;
-TORCH_TPU_MODULE_INPUTS=0 takes all.
+TORCH_TPU_TEST_MODULE_INPUTS=0 takes all.
 """
 
 import os
@@ -12,7 +12,7 @@ from ops.expectations import OTHER_MODULES, RANDOM_MODULES
 from torch.testing._internal.common_modules import module_db
 from torch.utils import _pytree as pytree
 
-INPUTS = int(os.environ.get("TORCH_TPU_MODULE_INPUTS", "1"))
+INPUTS = int(os.environ.get("TORCH_TPU_TEST_MODULE_INPUTS", "1"))
 
 
 def tensors(tree):

@@ -1,6 +1,6 @@
 """PyTorch's operator database on tpu against CPU: results, dtypes, shapes and gradients in float32.
 
-One sample an operator by default; TORCH_TPU_OP_SAMPLES=0 takes all. The wider measure is the
+One sample an operator by default; TORCH_TPU_TEST_OP_SAMPLES=0 takes all. The wider measure is the
 conformance driver that docs/conformance.md names.
 """
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 pytestmark = pytest.mark.usefixtures("full_compiles")
 
-SAMPLES = int(os.environ.get("TORCH_TPU_OP_SAMPLES", "1"))
+SAMPLES = int(os.environ.get("TORCH_TPU_TEST_OP_SAMPLES", "1"))
 
 
 def full_name(op):

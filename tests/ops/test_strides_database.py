@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch_tpu.mode import EagerMode, set_eager_mode
 
 # Few samples show few differences: what no longer differs is told by a run of many.
-SAMPLES = int(os.environ.get("TORCH_TPU_STRIDE_SAMPLES", "2"))
+SAMPLES = int(os.environ.get("TORCH_TPU_TEST_STRIDE_SAMPLES", "2"))
 MANY = 30
 LAYOUTS = ("contiguous", "transposed", "channels_last")
 

@@ -147,10 +147,23 @@ def test_a_generator_of_its_own_leaves_the_default_alone(mode):
 
 
 def test_generators_of_other_devices_are_refused():
-    with pytest.raises(RuntimeError, match="generator"):
-        torch.rand(3, device="tpu", generator=torch.Generator())
-    with pytest.raises(RuntimeError, match="device"):
-        torch.rand(3, generator=torch.Generator("tpu"))
+    mine, theirs = torch.Generator("tpu"), torch.Generator()
+    with pytest.raises(RuntimeError, match="Expected a 'tpu' device type for generator but found"):
+        torch.rand(3, device="tpu", generator=theirs)
+    for draw in (
+        lambda: torch.rand(3, generator=mine),
+        lambda: torch.randint(5, (3,), generator=mine),
+        lambda: torch.randperm(5, generator=mine),
+        lambda: torch.ones(()).normal_(generator=mine),
+        lambda: torch.bernoulli(torch.ones(3) / 2, generator=mine),
+        lambda: torch.multinomial(torch.ones(3), 2, generator=mine),
+        lambda: torch.normal(torch.ones(3), torch.ones(3), generator=mine),
+        lambda: torch.poisson(torch.ones(3), generator=mine),
+    ):
+        with pytest.raises(
+            RuntimeError, match="Expected a 'cpu' device type for generator but found 'tpu'"
+        ):
+            draw()
 
 
 def test_devices_have_states_of_their_own():
