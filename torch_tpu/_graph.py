@@ -1,9 +1,9 @@
 """A graph of AOTAutograd as a callable: traced once, one launch a call.
 
 The first call runs the graph on placeholders, through the recorder that eager mode uses; from then
-on the recording is repeated as a whole (src/bridge/graph.h), without Python. Graphs that cannot be
-recorded once and for all, because they read values or run code that may do anything, run op by op
-in fused mode instead, every time.
+on the recording is repeated as a whole (src/bridge/graph.h), without Python. A graph is cut at
+nodes that cannot be recorded once and for all, because they read values or run code that may do
+anything; those run through the recorder at every call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.passes.split_module import split_module
 
 from torch_tpu import _C, _rng_state
 from torch_tpu import precision as precisions
@@ -39,12 +41,14 @@ def run_graph(graph: fx.GraphModule, devices: Sequence[int]) -> Callable[[list[A
     `devices`: indices of the tpu devices that it touches.
     """
     _rng_state.register()
-    reason = _not_recordable(graph)
-    if reason is None and len(devices) != 1:
-        reason = f"it touches {len(devices)} tpu devices"
-    if reason is not None:
-        return _boxed(_OpByOp(graph, devices, reason))
-    return _boxed(_Recorded(graph, devices[0]))
+    if len(devices) != 1:
+        return _boxed(_OpByOp(graph, devices, f"it touches {len(devices)} tpu devices"))
+    apart = _not_recordable(graph)
+    if not apart:
+        return _boxed(_Recorded(graph, devices[0]))
+    for node, why in apart.items():
+        log.info("%s of a compiled graph runs by itself: %s", node.name, why)
+    return _boxed(_Pieces(graph, devices[0], set(apart)))
 
 
 def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -55,29 +59,58 @@ def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return boxed
 
 
-def _not_recordable(graph: fx.GraphModule) -> str | None:
-    """Why running the graph once does not tell what it does the next time; None where it does."""
+def _not_recordable(graph: fx.GraphModule) -> dict[fx.Node, str]:
+    """Nodes of which running them once does not tell what they do the next time, and why."""
+    apart: dict[fx.Node, str] = {}
+    varying: set[fx.Node] = set()  # tensors of the host that differ from call to call
     for node in graph.graph.nodes:
         value, target = node.meta.get("val"), node.target
         on_host = isinstance(value, torch.Tensor) and value.device.type != "tpu"
+        why = None
         if node.op == "placeholder":
             if on_host and not _is_rng_state(node):
-                return f"its argument {node.name} lies on {value.device}"
-        elif node.op == "get_attr":
-            attribute = _attribute(graph, node)
-            if isinstance(attribute, fx.GraphModule) and (why := _not_recordable(attribute)):
-                return why
+                varying.add(node)
+            continue
+        if node.op in ("get_attr", "output"):
+            continue
+        if given := varying.intersection(node.all_input_nodes):
+            why = f"{next(iter(given)).name} lies on the host"
         elif isinstance(target, torch._ops.OpOverload):
             if target.namespace not in _PURE:
-                return f"nothing is known of {target}"
-            if on_host and torch.Tag.nondeterministic_seeded in target.tags:
-                return f"{target} draws numbers on {value.device}"
+                why = f"nothing is known of {target}"
+            elif _depends_on_values(node, target):
+                why = f"{target} depends on values"
+            elif on_host and torch.Tag.nondeterministic_seeded in target.tags:
+                why = f"{target} draws numbers on {value.device}"
         elif isinstance(target, torch._ops.HigherOrderOperator):
             if target.__name__ not in _HIGHER_ORDER:
-                return f"nothing is known of {target}"
-        elif node.op in ("call_module", "call_method"):
-            return f"it has a {node.op}"
-    return None
+                why = f"nothing is known of {target}"
+            elif any(map(_not_recordable, _subgraphs(graph, node))):
+                why = f"{target} contains such nodes"
+        elif node.op != "call_function":
+            why = f"it is a {node.op}"
+        if why is not None:
+            apart[node] = why
+            if on_host:
+                varying.add(node)
+    return apart
+
+
+def _depends_on_values(node: fx.Node, target: torch._ops.OpOverload) -> bool:
+    if torch.Tag.data_dependent_output in target.tags:
+        return True
+    # x[index] has that tag for the sake of masks.
+    known = free_unbacked_symbols([x.meta.get("val") for x in node.all_input_nodes])
+    return (
+        torch.Tag.dynamic_output_shape in target.tags
+        and not free_unbacked_symbols(node.meta.get("val")) <= known
+    )
+
+
+def _subgraphs(graph: fx.GraphModule, node: fx.Node) -> Iterator[fx.GraphModule]:
+    for x in node.all_input_nodes:
+        if x.op == "get_attr" and isinstance(found := _attribute(graph, x), fx.GraphModule):
+            yield found
 
 
 def _is_rng_state(placeholder: fx.Node) -> bool:
@@ -202,6 +235,44 @@ class _Program:
             for i, offset in self.offsets:
                 results[i] = offset.after(before)
         return results
+
+
+class _Pieces:
+    """A graph cut at nodes that have to run by themselves; what is between them is recorded."""
+
+    def __init__(self, graph: fx.GraphModule, device: int, apart: set[fx.Node]) -> None:
+        number, numbers, alone = 0, {}, set()
+        for node in graph.graph.nodes:
+            if node in apart:
+                number += 1
+                alone.add(f"submod_{number}")
+            numbers[node] = number
+            number += node in apart
+        cut = split_module(
+            graph, graph, numbers.__getitem__, keep_original_order=True, tuple_return=True
+        )
+        for name, piece in cut.named_children():
+            if name in alone:
+                run: Any = _OpByOp(piece, [device], "it is cut out of another")  # type: ignore[arg-type]
+            else:
+                run = _Recorded(piece, device)  # type: ignore[arg-type]
+            setattr(cut, name, _Piece(run))
+        # The generated function empties the list of arguments, so that memory can be reused early.
+        cut.graph.set_codegen(fx.graph._BoxedCodeGen())
+        cut.recompile()
+        self.pieces = cut
+
+    def __call__(self, args: list[Any]) -> Any:
+        return self.pieces.forward(args)
+
+
+class _Piece(torch.nn.Module):
+    def __init__(self, run: Callable[[list[Any]], Any]) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, *args: Any) -> tuple[Any, ...]:
+        return tuple(self.run(list(args)))
 
 
 class _OpByOp:

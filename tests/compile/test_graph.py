@@ -302,7 +302,7 @@ def test_numbers_on_the_host_are_read_in_each_call(kinds):
     x = torch.ones(3, device="tpu")
     for n in (2.0, 5.0):
         assert_close(compiled(x, torch.tensor(n)), x * n)
-    assert isinstance(kinds[0], _graph._OpByOp)
+    assert isinstance(kinds[0], _graph._Pieces)
 
 
 def test_code_of_which_nothing_is_known_runs_in_each_call(kinds):
@@ -322,9 +322,14 @@ def test_code_of_which_nothing_is_known_runs_in_each_call(kinds):
     assert [compiled(x)[0].item() for _ in range(3)] == [2, 4, 6]
 
 
-def test_graphs_that_read_values_run_op_by_op(kinds):
+def test_graphs_are_cut_where_values_are_read(kinds):
+    weight = torch.randn(9, 9, device="tpu")
+
     def f(x):
-        return x[x > 0].sum() + torch.nonzero(x).shape[0]
+        y = (x @ weight).tanh()
+        chosen = y[y > 0] * 2
+        count = torch.nonzero(x).shape[0]
+        return chosen.sum() + count, (weight @ y).sin(), y
 
     with torch._dynamo.config.patch(
         capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True
@@ -332,8 +337,47 @@ def test_graphs_that_read_values_run_op_by_op(kinds):
         compiled = torch.compile(f, fullgraph=True)
         for _ in range(3):
             x = torch.randn(9, device="tpu")
-            assert_close(compiled(x), f(x))
-    assert kinds[0].op_by_op is not None
+            assert_close(compiled(x), f(x), rtol=1e-4, atol=1e-5)
+    pieces = [p.run for p in kinds[0].pieces.children()]
+    alone = [p for p in pieces if isinstance(p, _graph._OpByOp)]
+    recorded = [p for p in pieces if isinstance(p, _graph._Recorded)]
+    assert len(alone) == 2 and recorded and all(p.op_by_op is None for p in recorded)
+
+
+def test_an_index_of_whole_numbers_cuts_nothing(kinds):
+    i = torch.tensor([2, 0, 2], device="tpu")
+    same_as_eager(lambda x: x[i].sin() + x[:, i], torch.randn(3, 3, device="tpu"))
+    assert isinstance(kinds[0], _graph._Recorded) and kinds[0].op_by_op is None
+
+
+def test_graphs_are_cut_at_custom_ops_also_in_training(kinds):
+    @torch.library.custom_op("torch_tpu_tests::scaled", mutates_args=())
+    def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+        return x * by
+
+    @scaled.register_fake
+    def _(x, by):
+        return torch.empty_like(x)
+
+    scaled.register_autograd(
+        lambda ctx, g: (scaled(g, ctx.by), None),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "by", inputs[1]),
+    )
+    model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 2)).to("tpu")
+
+    def f(x):
+        return scaled(model(scaled(x, 2.0).relu()), 3.0).square().sum()
+
+    compiled = torch.compile(f, fullgraph=True)
+    x = torch.randn(4, 6, device="tpu")
+    for _ in range(2):
+        gradients = []
+        for g in (f, compiled):
+            torch.manual_seed(2)
+            loss = g(x)
+            gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+        assert_close(*gradients, rtol=1e-4, atol=1e-5)
+    assert len(kinds) == 2 and all(isinstance(k, _graph._Pieces) for k in kinds)
 
 
 def test_conjugate_views():
