@@ -75,12 +75,14 @@ std::vector<at::Tensor> CompiledGraph::call(std::vector<at::Tensor> arguments) {
     values.push_back(read_value(t));
     if (a.written >= 0) written[i] = t;
   }
-  std::vector<c10::Storage> storages;
-  std::vector<int64_t> offsets;
-  for (const Memory& m : memories_) {
-    const at::Tensor* t = m.argument < 0 ? nullptr : &arguments[static_cast<size_t>(m.argument)];
-    storages.push_back(t ? t->storage() : c10::Storage());
-    offsets.push_back(t ? t->storage_offset() : 0);
+  std::vector<c10::Storage> storages(memories_.size());
+  std::vector<int64_t> offsets(memories_.size());
+  for (size_t m = 0; m < memories_.size(); ++m) {
+    const int argument = memories_[m].argument;
+    if (argument < 0 || !arguments_[static_cast<size_t>(argument)].viewed) continue;
+    const at::Tensor& t = arguments[static_cast<size_t>(argument)];
+    storages[m] = t.storage();
+    offsets[m] = t.storage_offset();
   }
   arguments.clear();
 

@@ -434,6 +434,23 @@ def test_memory_of_arguments_that_nobody_else_holds_is_reused(full_compiles):
     assert torch.tpu.max_memory_allocated() <= base + (1 << 20)
 
 
+def test_an_argument_that_nobody_else_holds_is_overwritten(full_compiles):
+    tracing = _C.Tracing(0)
+    tracing.enter()
+    y = tracing.placeholder([1 << 20], [1], torch.float32) * 2 + 1
+    graph = tracing.graph([y])
+    tracing.exit()
+    arguments = [torch.ones(1 << 20, device="tpu")]
+    torch.tpu.synchronize()
+    for want in (3, 7, 15):
+        torch.tpu.reset_peak_memory_stats()
+        before = torch.tpu.memory_allocated()
+        arguments = graph(arguments, ())
+        torch.tpu.synchronize()
+        assert torch.tpu.max_memory_allocated() == before
+        assert arguments[0][5].item() == want
+
+
 def test_threads_call_one_function():
     compiled = torch.compile(lambda x: (x @ x).sum())
     inputs = [torch.randn(16, 16, device="tpu") for _ in range(8)]
