@@ -144,18 +144,20 @@ class _Recorded:
             and value.device.type == "tpu"
         }
         self.held = tuple(self.attributes.values())
+        # By what shapes the code besides the tensors: sizes that are arguments, and generators.
         self.programs: dict[tuple[Any, ...], list[_Program]] = {}
         self.op_by_op: _OpByOp | None = None
+        self.last: _C.CompiledGraph | None = None  # tensors of the device in, tensors out
 
     def __call__(self, args: list[Any]) -> Any:
+        if self.last is not None and (results := self.last(args, self.held)) is not None:
+            return results
         if self.op_by_op is None:
-            # What shapes the code besides the tensors: the modes, and sizes that are arguments.
             others = tuple(a for a in args if not isinstance(a, torch.Tensor))
-            programs = self.programs.setdefault(
-                (_C.precision(), torch.get_default_dtype(), others), []
-            )
+            programs = self.programs.setdefault(others, [])
             for program in programs:
                 if (results := program(args, self.held)) is not None:
+                    self.last = program.graph if program.plain and not others else None
                     return results
             try:
                 if sum(map(len, self.programs.values())) >= self.MOST:
@@ -212,6 +214,7 @@ class _Program:
             for i, x in enumerate(outputs)
             if x is not None and not isinstance(x, torch.Tensor)
         ]
+        self.plain = not self.others and not states
         self.offsets = [(i, x) for i, x in self.others if isinstance(x, _rng_state.Offset)]
 
     def __call__(self, args: list[Any], held: tuple[torch.Tensor, ...]) -> list[Any] | None:

@@ -5,7 +5,6 @@
 #include "bridge/allocator.h"
 #include "bridge/dtype.h"
 #include "bridge/generator.h"
-#include "bridge/tensor.h"
 
 namespace tpu::bridge {
 namespace {
@@ -45,7 +44,9 @@ CompiledGraph::~CompiledGraph() {
 }
 
 bool CompiledGraph::fits(const std::vector<at::Tensor>& arguments) const {
-  if (arguments.size() != arguments_.size() || runtime::current_trace(device_)) return false;
+  if (arguments.size() != arguments_.size() || current_modes() != modes_ ||
+      runtime::current_trace(device_))
+    return false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const at::Tensor& t = arguments[i];
     const Argument& a = arguments_[i];

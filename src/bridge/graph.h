@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "bridge/tensor.h"
 #include "trace/graph.h"
 
 namespace tpu::bridge {
@@ -38,6 +39,7 @@ class CompiledGraph {
   CompiledGraph(c10::DeviceIndex device, trace::Graph graph, std::vector<Argument> arguments,
                 std::vector<Memory> memories, std::vector<Result> results)
       : device_(device),
+        modes_(current_modes()),
         graph_(std::move(graph)),
         arguments_(std::move(arguments)),
         memories_(std::move(memories)),
@@ -48,7 +50,8 @@ class CompiledGraph {
 
   size_t nodes() const { return graph_.nodes.size(); }
 
-  // Whether these are arguments as those it was traced with, and this thread runs what it calls.
+  // Whether these are arguments as those it was traced with, precision and default dtype are those
+  // of then, and this thread runs what it calls.
   bool fits(const std::vector<at::Tensor>& arguments) const;
   // The results for arguments that fit, which are let go of as soon as nothing needs them. One
   // launch, under way when this returns.
@@ -56,6 +59,7 @@ class CompiledGraph {
 
  private:
   const c10::DeviceIndex device_;
+  const trace::Modes modes_;
   trace::Graph graph_;
   const std::vector<Argument> arguments_;
   const std::vector<Memory> memories_;
