@@ -113,7 +113,7 @@ def test_a_misspelt_setting_is_named_once_when_the_runtime_starts():
 
 
 def test_fused_chain_is_one_program():
-    x = torch.ones(5, device="tpu")
+    x = torch.ones(5, 1, 13, device="tpu")  # ops that no other test has run
     torch.tpu.synchronize()
     with torch.tpu.set_eager_mode(FUSED):
         for launches in (30, 1):  # seen for the first time it runs op by op
