@@ -28,13 +28,6 @@ at::Tensor ordered(const at::Tensor& t, const trace::Dims& order) {
   return over(t.storage(), t.scalar_type(), sizes, strides, t.storage_offset());
 }
 
-bool in_order(const trace::Dims& order) {
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (order[i] != static_cast<int64_t>(i)) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 CompiledGraph::~CompiledGraph() {
@@ -72,7 +65,7 @@ std::vector<at::Tensor> CompiledGraph::call(std::vector<at::Tensor> arguments) {
   std::vector<at::Tensor> written(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Argument& a = arguments_[i];
-    const at::Tensor t = in_order(a.order) ? arguments[i] : ordered(arguments[i], a.order);
+    const at::Tensor t = a.order.empty() ? arguments[i] : ordered(arguments[i], a.order);
     values.push_back(read_value(t));
     if (a.written >= 0) written[i] = t;
   }

@@ -15,8 +15,8 @@ namespace tpu::bridge {
 
 class CompiledGraph {
  public:
-  // The placeholder of a tensor argument: a value with the dims of `order`, which the argument has
-  // outermost first.
+  // The placeholder of a tensor argument: a value with the argument's dims in `order`, outermost
+  // first; empty where they lie as they are.
   struct Argument {
     c10::ScalarType dtype;
     trace::Dims sizes, strides, order;

@@ -80,14 +80,11 @@ at::Tensor Tracing::placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides
   const trace::DType type = to_dtype(dtype);
   CompiledGraph::Argument argument{
       dtype, {sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}, {}};
-  const std::optional<trace::Dims> order = dense_order(sizes, strides);
   trace::OutputSpec spec;
-  trace::Dims dims;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    argument.order.push_back(order ? (*order)[i] : static_cast<int64_t>(i));
-    dims.push_back(sizes[static_cast<size_t>(argument.order[i])]);
-  }
-  if (order && !std::ranges::is_sorted(*order)) {
+  trace::Dims dims = argument.sizes;
+  if (const auto order = dense_order(sizes, strides); order && !std::ranges::is_sorted(*order)) {
+    argument.order = *order;
+    for (size_t i = 0; i < dims.size(); ++i) dims[i] = sizes[static_cast<size_t>((*order)[i])];
     spec.row_major = false;
     spec.strides = argument.strides;
     spec.logical = trace::intern({type, argument.sizes});

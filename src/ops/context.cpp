@@ -446,8 +446,8 @@ Value Context::checked(Value index, int64_t size, bool wrap, const BadIndex& err
   return b.clamp(b.constant(it, 0), index, b.constant(it, std::max<int64_t>(size - 1, 0)));
 }
 
-std::string with_number(std::string text, double v) {
-  if (const size_t at = text.find("{}"); at != std::string::npos) text.replace(at, 2, cat(v));
+std::string with_number(std::string text, std::string_view number) {
+  if (const size_t at = text.find("{}"); at != std::string::npos) text.replace(at, 2, number);
   return text;
 }
 

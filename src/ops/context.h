@@ -47,7 +47,7 @@ struct Target {
 };
 
 // The text with a number in place of "{}".
-std::string with_number(std::string text, double v);
+std::string with_number(std::string text, std::string_view number);
 
 // How a bad index is told; "{}" in the text stands for it.
 struct BadIndex {
@@ -158,7 +158,7 @@ class Context {
   // The same for one number: it throws `text`, the number in place of "{}", unless `holds`.
   template <class Holds>
   void check_number(const Scalar& s, Holds holds, const std::string& text) {
-    check_numbers([=](const Number& n) { TPU_CHECK(holds(n.d), with_number(text, n.d)); }, s);
+    check_numbers([=](const Number& n) { TPU_CHECK(holds(n.d), with_number(text, cat(n.d))); }, s);
   }
   // Folded to this very value (OpBuilder::fold); false for a run-time number.
   bool is(const Scalar& s, double value) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/context.h"
 #include "trace/trace.h"
 
 namespace tpu::runtime {
@@ -18,8 +19,7 @@ bool contains(const SharedChecks& checks, const Check& c) {
 }  // namespace
 
 bool Flags::is_ready() const {
-  auto* self = const_cast<Flags*>(this);
-  const std::lock_guard lock(self->mutex_);
+  const std::lock_guard lock(mutex_);
   return !buffer_ || buffer_->ready_event().is_ready();
 }
 
@@ -55,9 +55,7 @@ std::shared_ptr<const Error> Check::failure() {
   }
   const std::lock_guard lock(mutex_);
   if (failure_) return failure_;
-  std::string text = text_;
-  if (const size_t at = text.find("{}"); at != std::string::npos)
-    text.replace(at, 2, std::to_string(flags[2 * number_ + 1]));
+  std::string text = ops::with_number(text_, std::to_string(flags[2 * number_ + 1]));
   if (const std::string line = trace::line_of(location_); !line.empty()) text += "\n  at " + line;
   return failure_ = std::make_shared<const Error>(kind_, std::move(text));
 }

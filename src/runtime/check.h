@@ -32,7 +32,7 @@ class Flags {
   const std::vector<int64_t>& values();
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::optional<pjrt::Buffer> buffer_;  // until it has been read
   std::vector<int64_t> values_;
   bool on_cpu_;

@@ -817,7 +817,9 @@ std::vector<SharedChecks> Runtime::checks_of_outputs(Device& d, Program& p,
                                                      const std::vector<int32_t>& live,
                                                      pjrt::Buffer flags) {
   const trace::Window& w = d.window;
-  const auto parameter_checks = [&](size_t i) { return buffer_of(*w.parameters()[i]).checks; };
+  const auto parameter_checks = [&](size_t i) -> const SharedChecks& {
+    return buffer_of(*w.parameters()[i]).checks;
+  };
   const size_t parameters = w.parameters().size();
   bool any = p.assertions != nullptr;
   for (size_t i = 0; i < parameters && !any; ++i) any = parameter_checks(i) != nullptr;
@@ -827,24 +829,22 @@ std::vector<SharedChecks> Runtime::checks_of_outputs(Device& d, Program& p,
   if (p.dependencies.empty()) p.dependencies = trace::dependencies(w, live, assertions);
 
   // Many outputs depend on the same: they share what was merged for the first.
-  std::vector<std::pair<std::vector<const Checks*>, SharedChecks>> known;
+  using Inherited = std::vector<SharedChecks>;
+  std::vector<std::pair<Inherited, SharedChecks>> known;
   const auto inherited = [&](const std::vector<bool>& depends, size_t upto,
                              const Checks& own) -> SharedChecks {
-    std::vector<const Checks*> key;
+    Inherited from;
     for (size_t i = 0; i < parameters; ++i) {
-      const SharedChecks c = depends[i] ? parameter_checks(i) : nullptr;
-      if (c && std::ranges::find(key, c.get()) == key.end()) key.push_back(c.get());
+      const SharedChecks& c = parameter_checks(i);
+      if (depends[i] && c && std::ranges::find(from, c) == from.end()) from.push_back(c);
     }
-    SharedChecks all;
-    if (const auto it = std::ranges::find(known, key, &decltype(known)::value_type::first);
-        it != known.end()) {
-      all = it->second;
-    } else {
-      for (size_t i = 0; i < parameters; ++i) {
-        if (depends[i]) all = merged(parameter_checks(i), all);
-      }
-      known.emplace_back(std::move(key), all);
+    auto it = std::ranges::find(known, from, &decltype(known)::value_type::first);
+    if (it == known.end()) {
+      SharedChecks all;
+      for (const SharedChecks& c : from) all = merged(c, all);
+      it = known.insert(it, {std::move(from), std::move(all)});
     }
+    const SharedChecks all = it->second;
     auto mine = std::make_shared<Checks>();
     for (size_t a = 0; a < upto; ++a) {
       if (depends[parameters + a]) mine->push_back(own[a]);

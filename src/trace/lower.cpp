@@ -108,23 +108,28 @@ class WindowHost final : public ops::Host {
 
 size_t input_count(const Node& n) { return n.inst->call.tensors.size(); }
 
+// The node of each output of the window.
+std::vector<size_t> producers(const Window& w) {
+  std::vector<size_t> all(w.outputs().size());
+  for (size_t n = 0; n < w.nodes().size(); ++n) {
+    const Node& node = w.nodes()[n];
+    for (size_t o = 0; o < node.inst->outputs.size(); ++o) all[node.first_output + o] = n;
+  }
+  return all;
+}
+
 // Nodes that a live output needs, or that assert something.
 std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live, bool assertions) {
   const auto& nodes = w.nodes();
-  std::vector<int32_t> producer(w.outputs().size());
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    for (size_t o = 0; o < nodes[n].inst->outputs.size(); ++o) {
-      producer[nodes[n].first_output + o] = static_cast<int32_t>(n);
-    }
-  }
+  const std::vector<size_t> producer = producers(w);
   std::vector<bool> needed(nodes.size());
-  for (int32_t o : live) needed[static_cast<size_t>(producer[static_cast<size_t>(o)])] = true;
+  for (int32_t o : live) needed[producer[static_cast<size_t>(o)]] = true;
   for (size_t n = nodes.size(); n-- > 0;) {
     if (assertions && nodes[n].inst->assertions > 0) needed[n] = true;
     if (!needed[n]) continue;
     for (size_t i = 0; i < input_count(nodes[n]); ++i) {
       const int32_t r = w.inputs()[nodes[n].first_input + i], output = ~r;
-      if (r < 0) needed[static_cast<size_t>(producer[static_cast<size_t>(output)])] = true;
+      if (r < 0) needed[producer[static_cast<size_t>(output)]] = true;
     }
   }
   return needed;
@@ -209,8 +214,8 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
 std::vector<std::vector<bool>> dependencies(const Window& w, std::span<const int32_t> live,
                                             std::span<const Assertion> assertions) {
   const size_t parameters = w.parameters().size();
+  const std::vector<size_t> producer = producers(w);
   std::vector<std::vector<bool>> of_node;
-  std::vector<size_t> producer(w.outputs().size());
   size_t next = 0;  // assertions are in the order of their nodes
   for (const Node& n : w.nodes()) {
     const size_t number = of_node.size();
@@ -226,7 +231,6 @@ std::vector<std::vector<bool>> dependencies(const Window& w, std::span<const int
     }
     for (; next < assertions.size() && assertions[next].node == number; ++next)
       mine[parameters + next] = assertions[next].spoils;
-    for (size_t o = 0; o < n.inst->outputs.size(); ++o) producer[n.first_output + o] = number;
   }
   std::vector<std::vector<bool>> all;
   for (const Assertion& a : assertions) all.push_back(of_node[a.node]);
