@@ -86,6 +86,9 @@ class CompiledGraph:
     # Takes the tensors of `arguments` and empties it; None, and it stays, where they do not fit.
     def __call__(self, arguments: list[Any], held: tuple[torch.Tensor, ...]) -> list[Any] | None: ...
 
+def is_tracing(device: int) -> bool: ...  # this thread traces a program of that device
+def padded(t: torch.Tensor, numel: int) -> torch.Tensor: ...  # [numel] that begins with t's elements
+def prefix(flat: torch.Tensor, sizes: list[int], strides: list[int]) -> torch.Tensor: ...  # its first elements
 def push_path(path: str) -> None: ...  # the module that runs on this thread, for locations
 def pop_path() -> None: ...
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,9 +19,19 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.passes.split_module import split_module
+from torch.utils import _pytree as pytree
 
-from torch_tpu import _C, _rng_state
+from torch_tpu import _C, _padding_rules, _rng_state
 from torch_tpu import precision as precisions
+from torch_tpu._padding import (
+    Array,
+    NotPaddable,
+    PaddedGraph,
+    PaddedProgram,
+    Sizes,
+    is_symbolic,
+    size_of,
+)
 from torch_tpu.mode import EagerMode
 
 log = logging.getLogger(__name__)
@@ -147,10 +158,14 @@ class _Recorded:
         # By what shapes the code besides the tensors: sizes that are arguments, and generators.
         self.programs: dict[tuple[Any, ...], list[_Program]] = {}
         self.op_by_op: _OpByOp | None = None
+        self.padded = self._padded()
+        self.padded_programs: dict[tuple[int, ...], list[PaddedProgram]] = {}
         self.last: _C.CompiledGraph | None = None  # tensors of the device in, tensors out
 
     def __call__(self, args: list[Any]) -> Any:
         if self.last is not None and (results := self.last(args, self.held)) is not None:
+            return results
+        if self.padded is not None and (results := self._call_padded(self.padded, args)):
             return results
         if self.op_by_op is None:
             others = tuple(a for a in args if not isinstance(a, torch.Tensor))
@@ -172,6 +187,38 @@ class _Recorded:
                     raise  # it ran
                 self.op_by_op = _OpByOp(self.graph, [self.device], f"{error}")
         return self.op_by_op(args)
+
+    def _padded(self) -> PaddedGraph | None:
+        try:
+            return PaddedGraph(self.graph)
+        except NotPaddable as reason:
+            log.debug("a compiled graph is not padded: %s", reason)
+            return None
+
+    def _call_padded(self, padded: PaddedGraph, args: list[Any]) -> list[Any] | None:
+        """The results of a program for many sizes; None where there is none for these."""
+        numbers = padded.numbers(args)
+        bounds = padded.bounds(numbers)
+        if bounds is None or _C.is_tracing(self.device):
+            return None
+        padded.verify(numbers)
+        programs = self.padded_programs.setdefault(bounds, [])
+        for program in programs:
+            if (results := program(args, numbers, self.held)) is not None:
+                return results
+
+        def run(sizes: Sizes, inputs: list[Any], held: list[torch.Tensor]) -> list[Any]:
+            kept = {n: _whole(x) for n, x in zip(self.attributes, held, strict=True)}
+            return list(_PaddedTracer(self.graph, kept, sizes).run(*inputs))
+
+        try:
+            program = PaddedProgram(padded, bounds, self.device, run, args, self.held)
+        except Exception as reason:
+            log.info("a compiled graph has a program for each size: %s", reason)
+            self.padded = None
+            return None
+        programs.append(program)
+        return program(args, numbers, self.held)
 
     def _trace(self, args: list[Any]) -> _Program:
         tracing = _C.Tracing(self.device)
@@ -391,6 +438,63 @@ class _Tracer(_Interpreter):
             with _rng_state.drawing_from(state):
                 return super().call_function(op, tuple(rest), kwargs)
         return super().call_function(target, args, kwargs)
+
+
+class _PaddedTracer(_Interpreter):
+    """Runs a graph on Arrays; sizes are the symbols of the fake tensors."""
+
+    def __init__(self, graph: fx.GraphModule, held: dict[fx.Node, Any], sizes: Sizes) -> None:
+        super().__init__(graph, held)
+        self.padding = sizes
+
+    def run_node(self, n: fx.Node) -> Any:
+        fake = n.meta.get("val")
+        is_size = isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        if n.op == "call_function" and is_size:
+            return fake
+        if n.op != "call_function" or n.target is operator.getitem:
+            value = self.held[n] if n in self.held else getattr(self, n.op)(*self._called(n))
+            return fake if is_size else value
+        if n.target in _CONDITIONS:
+            return None  # PaddedGraph.verify
+        _, args, kwargs = self._called(n)
+        with _line(n), _precision(n):
+            if any(map(_varies, pytree.tree_leaves((args, kwargs, fake)))):
+                return _padding_rules.apply(self.padding, n, args, kwargs)
+            args, kwargs = pytree.tree_map(_without_padding, (args, kwargs))
+            result = self.call_function(n.target, args, kwargs)  # type: ignore[arg-type]
+            if order := self.expected_order(n, fake, result):
+                result = _laid_out(result, order)
+            return pytree.tree_map_only(torch.Tensor, _whole, result)
+
+    def _called(self, n: fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        return n.target, args, kwargs
+
+
+# Nodes that say what holds of sizes.
+_CONDITIONS = (
+    torch.ops.aten._assert_scalar.default,
+    torch.ops.aten.sym_constrain_range.default,
+    torch.ops.aten.sym_constrain_range_for_size.default,
+)
+
+
+def _whole(t: torch.Tensor) -> Array:
+    """An array without padding."""
+    return Array(t, tuple((int(s),) for s in t.shape))
+
+
+def _varies(x: Any) -> bool:
+    if isinstance(x, torch.Tensor):
+        return any(is_symbolic(size_of(s)) for s in x.shape)
+    return x.padded if isinstance(x, Array) else is_symbolic(size_of(x))
+
+
+def _without_padding(x: Any) -> Any:
+    if isinstance(x, Array):
+        return x.tensor
+    return size_of(x) if isinstance(x, torch.SymInt) else x
 
 
 def _precision(node: fx.Node) -> contextlib.AbstractContextManager[Any]:

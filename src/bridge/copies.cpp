@@ -21,6 +21,8 @@ std::atomic<WaitNotice> notice{WaitNotice::kNone};
 using runtime::FlushReason;
 using trace::DType;
 
+bool is_lazy(const at::Tensor& t) { return t.is_conj() || t.is_neg(); }
+
 // The host tensor's elements in row-major order, as the device's dtype.
 at::Tensor host_source(const at::Tensor& self, const at::Tensor& dst) {
   at::Tensor s = self;
@@ -55,12 +57,52 @@ void host_to_device(const at::Tensor& self, const at::Tensor& dst) {
   r.after_record(d);
 }
 
+void notice_wait() {
+  const WaitNotice n = notice.load(std::memory_order_relaxed);
+  if (n == WaitNotice::kNone) return;
+  TPU_CHECK(n == WaitNotice::kWarn, "called a synchronizing tpu operation");
+  TORCH_WARN("called a synchronizing tpu operation");
+}
+
+// Reads `self` into `dst`, of the same sizes, from the memory of what it is a view of: no program
+// is needed to bring its elements together. False where that memory is not in the order of strides
+// (a device's own) unless it has to be read whole anyway, or has another dtype.
+bool read_in_place(const at::Tensor& self, const at::Tensor& dst) {
+  if (is_lazy(self)) return false;
+  const auto item = static_cast<int64_t>(self.dtype().itemsize());
+  ValuePtr v;
+  int64_t offset = 0;
+  {
+    RecorderLock lock;
+    const trace::Place place = slot_of(*self.storage().unsafeGetStorageImpl());
+    v = place.slot->value;
+    const int64_t bytes = place.slot->size_bytes;
+    if (!v || v->type->dtype != to_dtype(self.scalar_type()) || v->type->size_bytes() < bytes ||
+        place.offset_bytes % item != 0 ||
+        c10::IntArrayRef(v->type->dims) == self.sizes())  // most likely all of it, in its order
+      return false;
+    Runtime& r = Runtime::get();
+    if (!r.on_cpu_plugin() && v->type->size_bytes() == bytes) return false;
+    offset = place.offset_bytes / item + self.storage_offset();
+    int64_t last = offset;
+    for (int64_t d = 0; d < self.dim(); ++d) last += (self.size(d) - 1) * self.stride(d);
+    if (offset < 0 || (last + 1) * item > bytes) return false;
+    notice_wait();
+    r.make_ready(v, FlushReason::kRead);
+  }
+  const WithoutGil no_gil;
+  Runtime::get().read(v, static_cast<int64_t>(self.numel()) * item, [&](const void* data) {
+    const at::AutoDispatchBelowADInplaceOrView plain;
+    const at::Tensor all =
+        at::from_blob(const_cast<void*>(data), {v->type->numel()}, self.options().device(at::kCPU));
+    dst.copy_(all.as_strided(self.sizes(), self.strides(), offset));
+  });
+  return true;
+}
+
 // The flushed value of a tensor in row-major order, and its device buffer ready to be waited for.
 ValuePtr ready_value(const at::Tensor& t) {
-  if (const WaitNotice n = notice.load(std::memory_order_relaxed); n != WaitNotice::kNone) {
-    TPU_CHECK(n == WaitNotice::kWarn, "called a synchronizing tpu operation");
-    TORCH_WARN("called a synchronizing tpu operation");
-  }
+  notice_wait();
   RecorderLock lock;
   ValuePtr v = apply_bits(read_value(t), t);
   Runtime::get().make_ready(v, FlushReason::kRead);
@@ -69,6 +111,7 @@ ValuePtr ready_value(const at::Tensor& t) {
 
 void device_to_host(const at::Tensor& self, const at::Tensor& dst) {
   if (dst.numel() == 0) return;
+  if (dst.sizes() == self.sizes() && read_in_place(self, dst)) return;
   // Fetched in the order in which the elements lie, when that is dense: no program is needed to
   // reorder them.
   at::Tensor dense = self;
@@ -126,8 +169,6 @@ void device_to_device(const at::Tensor& self, const at::Tensor& dst) {
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking);
-
-bool is_lazy(const at::Tensor& t) { return t.is_conj() || t.is_neg(); }
 
 // `_copy_from` of a lazy conjugate or negative: materialised first, or torch's fallback would clone
 // without end. Where a TorchDispatchMode calls, the keys of the bits do not lead here.
@@ -188,8 +229,9 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return guarded([&]() -> at::Scalar {
     TPU_CHECK(self.numel() == 1, "a Tensor with ", self.numel(),
               " elements cannot be converted to Scalar");
-    const ValuePtr v = ready_value(self);
     at::Tensor host = at::empty({}, at::TensorOptions().dtype(self.scalar_type()));
+    if (read_in_place(self, host.expand(self.sizes()))) return host.item();
+    const ValuePtr v = ready_value(self);
     {
       const WithoutGil no_gil;
       Runtime::get().download(v, host.mutable_data_ptr(), static_cast<int64_t>(host.nbytes()));

@@ -33,9 +33,13 @@ constexpr int64_t kMath = 0, kOverrideable = 4;  // at::SDPBackend
 
 int64_t sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value,
                    const std::optional<Tensor>& mask, double, bool, std::optional<double>, bool) {
-  const bool shapes = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.numel() > 0 &&
-                      key.numel() > 0 && !query.is_nested() && !key.is_nested() &&
-                      !value.is_nested();
+  // Asked about fake tensors, too: a size may be a symbol.
+  const auto not_empty = [](const Tensor& t) {
+    return TORCH_GUARD_OR_TRUE(t.sym_numel().sym_gt(0));
+  };
+  const bool shapes = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
+                      !query.is_nested() && !key.is_nested() && !value.is_nested() &&
+                      not_empty(query) && not_empty(key);
   const bool types = at::isFloatingType(query.scalar_type()) &&
                      query.scalar_type() == key.scalar_type() &&
                      query.scalar_type() == value.scalar_type();

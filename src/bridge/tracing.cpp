@@ -174,8 +174,12 @@ std::unique_ptr<CompiledGraph> Tracing::graph(const std::vector<at::Tensor>& out
               " of the program lies within another storage");
     const auto [it, fresh] = memory_of.emplace(place.slot, static_cast<int>(memories.size()));
     if (fresh) {
-      memories.push_back({.value = place.slot->value ? result(place.slot->value) : -1,
-                          .size_bytes = place.slot->size_bytes});
+      trace::ValuePtr v = place.slot->value;
+      // Of the result's own form where it is the whole memory: reading it then needs no program.
+      if (v && t.is_contiguous() && static_cast<int64_t>(t.nbytes()) == place.slot->size_bytes)
+        v = read_value(t);
+      memories.push_back(
+          {.value = v ? result(std::move(v)) : -1, .size_bytes = place.slot->size_bytes});
     } else if (it->second < static_cast<int>(arguments.size())) {
       CompiledGraph::Argument& a = arguments[static_cast<size_t>(it->second)];
       TPU_CHECK(dense_order(a.sizes, a.strides), ErrorKind::kUnsupported,

@@ -13,6 +13,7 @@
 #include "bridge/dtype.h"
 #include "bridge/errors.h"
 #include "bridge/graph.h"
+#include "bridge/prefix.h"
 #include "bridge/tracing.h"
 #include "trace/trace.h"
 
@@ -133,6 +134,14 @@ void bind_tracing(py::module_& m) {
               throw py::error_already_set();
             return py::cast(guarded([&] { return g.call(std::move(tensors)); }));
           });
+  m.def("is_tracing", [](int device) { return runtime::current_trace(device) != nullptr; });
+  m.def("padded", [](const at::Tensor& t, int64_t numel) {
+    return guarded([&] { return bridge::padded(t, numel); });
+  });
+  m.def("prefix", [](const at::Tensor& flat, const std::vector<int64_t>& sizes,
+                     const std::vector<int64_t>& strides) {
+    return guarded([&] { return bridge::prefix(flat, sizes, strides); });
+  });
   m.def("push_path",
         [](const std::string& path) { module_path.push_back(trace::intern_path(path)); });
   m.def("pop_path", [] {

@@ -174,6 +174,15 @@ std::string describe(const trace::Node& n) {
   return n.inst->signature() + (line.empty() ? "" : " at " + line);
 }
 
+void note_download(const Stopwatch& watch, int64_t size_bytes) {
+  counters().bytes_d2h += size_bytes;
+  if (!events_kept()) return;
+  add_event({.kind = Event::Kind::kDownload,
+             .where = line_here(),
+             .seconds = watch.seconds(),
+             .bytes = size_bytes});
+}
+
 }  // namespace
 
 Mode default_mode() {
@@ -775,10 +784,8 @@ trace::ValuePtr Runtime::copy_to(Device& to, const trace::ValuePtr& v) {
   return r;
 }
 
-void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size_bytes) {
-  const Stopwatch watch;
-  const pjrt::Buffer& b = buffer_of(*v).buffer;
-  b.await();
+void Runtime::await(const trace::ValuePtr& v) {
+  buffer_of(*v).buffer.await();
   CheckList& untold = device(v->device).checks;
   if (const SharedChecks checks = buffer_of(*v).checks) {
     for (const auto& c : *checks) {
@@ -789,19 +796,34 @@ void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size
     }
   }
   untold.tell(false);
+}
+
+void Runtime::download(const trace::ValuePtr& v, void* destination, int64_t size_bytes) {
+  const Stopwatch watch;
+  await(v);
+  const pjrt::Buffer& b = buffer_of(*v).buffer;
   if (on_cpu_ && b.is_on_cpu()) {
     std::memcpy(destination, reinterpret_cast<const void*>(b.unsafe_pointer()),
                 static_cast<size_t>(size_bytes));
   } else {
     b.to_host(destination, static_cast<size_t>(size_bytes)).await();
   }
-  counters().bytes_d2h += size_bytes;
-  if (events_kept()) {
-    add_event({.kind = Event::Kind::kDownload,
-               .where = line_here(),
-               .seconds = watch.seconds(),
-               .bytes = size_bytes});
+  note_download(watch, size_bytes);
+}
+
+void Runtime::read(const trace::ValuePtr& v, int64_t size_bytes,
+                   const std::function<void(const void*)>& reader) {
+  const Stopwatch watch;
+  await(v);
+  const pjrt::Buffer& b = buffer_of(*v).buffer;
+  if (on_cpu_ && b.is_on_cpu()) {
+    reader(reinterpret_cast<const void*>(b.unsafe_pointer()));
+  } else {
+    std::vector<std::byte> copy(static_cast<size_t>(v->type->size_bytes()));
+    b.to_host(copy.data(), copy.size()).await();
+    reader(copy.data());
   }
+  note_download(watch, size_bytes);
 }
 
 void Runtime::wait(Device& d) {

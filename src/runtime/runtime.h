@@ -96,9 +96,13 @@ class Runtime {
   trace::ValuePtr copy_to(Device& to, const trace::ValuePtr& v);
 
   // ---- Without the lock.
-  // Copies a ready value to host memory (dense, row-major). Throws the error of an assertion that
-  // the value depends on, or that this thread has launched and that was not told.
+  // Copies a ready value to host memory (dense, row-major). Throws the error of an
+  // assertion that the value depends on, or that this thread has launched and that was not told.
   void download(const trace::ValuePtr& v, void* destination, int64_t size_bytes);
+  // The same for a reader that takes `size_bytes` of it: called with the value's memory, which on
+  // the CPU plugin is the device's own.
+  void read(const trace::ValuePtr& v, int64_t size_bytes,
+            const std::function<void(const void*)>& reader);
   // Waits for everything launched on the device; throws the first failed assertion that was not
   // told.
   void wait(Device& d);
@@ -131,6 +135,7 @@ class Runtime {
   std::vector<trace::NodeRange> pieces(const trace::Recording& r) const;
   ErrorPtr run_in_pieces(Device& d, trace::Recording& r,
                          const std::vector<trace::NodeRange>& pieces);
+  void await(const trace::ValuePtr& v);  // and throws, as download says
   static void mark_failed(std::span<const trace::ValuePtr> values, const ErrorPtr& failure);
   static ErrorPtr fail(std::span<const trace::ValuePtr> values, ErrorKind kind, std::string text);
   void execute(Device& d, Program& p, const std::vector<int32_t>& live,

@@ -1,0 +1,571 @@
+"""Graphs with sizes that change, as one program for many of them.
+
+A size that is a symbol is rounded up to one of a few buckets. The program works on arrays of the
+bucket's sizes; how much of them is real it learns from a tensor of the sizes, so that another
+length compiles nothing. What pads an array has no meaning and may be NaN: an op that mixes
+elements along a padded dim masks it first (torch_tpu/_padding_rules.py). An op without a rule
+makes the whole graph NotPaddable, and it is compiled for every size instead.
+
+Arguments and results pass as one-dimensional arrays that begin with the tensor's elements
+(src/bridge/prefix.h): only within the program are they padded dim by dim.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.utils._sympy.functions import FloorDiv, Max, Min
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import TensorReferenceAnalysis
+
+from torch_tpu import _C
+
+SMALLEST = 32  # bucket
+GROWTH = 4  # from one bucket to the next, and the most that a size may be rounded up by
+MOST_SMALLER = 4  # buckets of one symbol; then sizes only ever need larger ones
+
+Size = int | sympy.Expr
+
+
+class NotPaddable(Exception):
+    """Why a graph cannot be computed on padded arrays."""
+
+
+def size_of(s: Any) -> Size:
+    """A size of a fake tensor as a number or an expression."""
+    if isinstance(s, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        s = s.node.expr
+    if isinstance(s, sympy.Expr) and s.is_Integer:
+        return int(s)
+    return s  # type: ignore[no-any-return]
+
+
+def sizes_of(fake: torch.Tensor) -> list[Size]:
+    return [size_of(s) for s in fake.shape]
+
+
+def is_symbolic(s: Any) -> bool:
+    return isinstance(s, sympy.Basic) and not s.is_number
+
+
+def _grows(e: sympy.Expr) -> bool:
+    """Whether the expression cannot become smaller when a symbol becomes larger."""
+    if e.is_number or e.is_Symbol:
+        return True
+    if isinstance(e, sympy.Mul):
+        return all(_grows(a) and (a.is_Symbol or a.is_nonnegative) for a in e.args)
+    if isinstance(e, FloorDiv):
+        return bool(_grows(e.args[0]) and e.args[1].is_number and e.args[1] > 0)
+    if isinstance(e, (sympy.Add, Max, Min)):
+        return all(map(_grows, e.args))
+    return False
+
+
+# -- buckets ---------------------------------------------------------------------------------------
+
+
+class Buckets:
+    """The sizes that a symbol is rounded up to: few, and never far above what is asked for."""
+
+    def __init__(self, most: int | None) -> None:
+        self.most = most  # as large as the symbol may become, if that is known
+        self.made: list[int] = []
+
+    def of(self, size: int) -> int:
+        """The bucket of a size; a new one where all are too small, or much too large."""
+        fitting = [b for b in self.made if b >= size]
+        near = max(SMALLEST, GROWTH * size)
+        if fitting and (min(fitting) <= near or len(self.made) >= MOST_SMALLER):
+            return min(fitting)
+        new = max(SMALLEST, -(-size // 8) * 8)
+        if self.made and not fitting:
+            new = max(new, GROWTH * max(self.made))
+        if self.most is not None:
+            new = max(size, min(new, self.most))
+        self.made = sorted({*self.made, new})
+        return new
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+# A dim is a product of factors, outermost first. Of each factor the first elements are real: of a
+# dim (4, s) with s padded to 8, those at 0 to s - 1, 8 to 8 + s - 1 and so on.
+Dim = tuple[Size, ...]
+
+
+def joined(factors: Sequence[Size]) -> Dim:
+    """The factors as a dim: numbers that belong together are one."""
+    out: list[Size] = []
+    for f in factors:
+        if f == 1:
+            continue
+        # A symbol and the numbers after it are real from the first element on, together.
+        if out and isinstance(f, int):
+            out[-1] = size_of(sympy.expand(out[-1] * f))
+        else:
+            out.append(f)
+    return tuple(out) or (1,)
+
+
+def size(dim: Dim) -> Size:
+    return size_of(sympy.expand(sympy.Mul(*dim)))
+
+
+def symbolic(dim: Dim) -> bool:
+    return any(map(is_symbolic, dim))
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """A tensor with the bucket's sizes, and how its dims are padded."""
+
+    tensor: torch.Tensor
+    dims: tuple[Dim, ...]
+
+    @property
+    def padded(self) -> bool:
+        return any(map(symbolic, self.dims))
+
+
+class Sizes:
+    """The numbers behind the symbols while a program is traced: bounds, and run-time values."""
+
+    def __init__(
+        self, symbols: Sequence[sympy.Symbol], bounds: Sequence[int], values: torch.Tensor
+    ):
+        """`values`: int64 [symbols], a placeholder. A bound of 0: the symbol is no size."""
+        self.bounds = {s: sympy.Integer(b) for s, b in zip(symbols, bounds, strict=True) if b}
+        self.values = {s: values[i] for i, s in enumerate(symbols)}
+        self.device = values.device
+        self.known: dict[Any, torch.Tensor] = {}
+
+    def bound(self, s: Size) -> int:
+        """How many elements an array has for that size."""
+        if isinstance(s, int):
+            return s
+        if not _grows(s):
+            return self._most(s)
+        number = s.xreplace(self.bounds)
+        if not number.is_Integer:
+            raise NotPaddable(f"the size {s} depends on data")
+        return int(number)
+
+    def _most(self, e: sympy.Expr) -> int:
+        """The largest value of an expression that also falls when its symbol grows."""
+        (symbol, *more) = e.free_symbols
+        if more or symbol not in self.bounds:
+            raise NotPaddable(f"the size {e} does not grow with its symbols")
+        every = torch.arange(2, int(self.bounds[symbol]) + 1)
+        return int(sympy_interp(TensorReferenceAnalysis, {symbol: every}, e).max())
+
+    def bounds_of(self, dims: Sequence[Dim]) -> list[int]:
+        return [self.bound_of(d) for d in dims]
+
+    def bound_of(self, dim: Dim) -> int:
+        n = 1
+        for f in dim:
+            n *= self.bound(f)
+        return n
+
+    def value(self, s: Any) -> torch.Tensor:
+        """The number itself, a 0-d tensor: int64, or float64 of a fraction."""
+        s = size_of(s)
+        if s not in self.known:
+            if isinstance(s, (int, float, bool)) or s.is_number:
+                number = s if isinstance(s, (int, float)) else float(s)
+                self.known[s] = torch.tensor(number, device=self.device)
+            elif missing := s.free_symbols - self.values.keys():
+                raise NotPaddable(f"{min(map(str, missing))} depends on data")
+            else:
+                found = sympy_interp(TensorReferenceAnalysis, self.values, s)
+                self.known[s] = torch.as_tensor(found, device=self.device)
+        return self.known[s]
+
+    def positions(self, length: int) -> torch.Tensor:
+        return torch.arange(length, device=self.device)
+
+    def real(self, dim: Dim) -> torch.Tensor:
+        """Bool [bound]: which elements of a dim are no padding."""
+        at = self.positions(self.bound_of(dim))
+        real, inner = None, 1
+        for f in reversed(dim):
+            length = self.bound(f)
+            if is_symbolic(f):
+                here = (at // inner) % length < self.value(f)
+                real = here if real is None else real & here
+            inner *= length
+        return torch.ones_like(at, dtype=torch.bool) if real is None else real
+
+    def mask(self, a: Array, dims: Sequence[int]) -> torch.Tensor | None:
+        """Where an array is real in those dims, broadcastable; None: everywhere."""
+        found = None
+        for d in dims:
+            if not symbolic(a.dims[d]):
+                continue
+            here = self.real(a.dims[d]).reshape([-1 if i == d else 1 for i in range(len(a.dims))])
+            found = here if found is None else found & here
+        return found
+
+    def filled(self, a: Array, fill: Any, dims: Sequence[int] | None = None) -> torch.Tensor:
+        """The tensor, with `fill` where it is padding in those dims (all)."""
+        mask = self.mask(a, range(len(a.dims)) if dims is None else dims)
+        return a.tensor if mask is None else a.tensor.masked_fill(~mask, fill)
+
+    # -- between arrays and the elements one after the other
+
+    def _rows(self, sizes: Sequence[Size]) -> tuple[list[Size], int]:
+        """The leading dims that are padded, and the elements of what follows them."""
+        last = max((i for i, s in enumerate(sizes) if is_symbolic(s)), default=-1)
+        inner = 1
+        for s in sizes[last + 1 :]:
+            inner *= self.bound(s)
+        return list(sizes[: last + 1]), inner
+
+    def room(self, sizes: Sequence[Size]) -> int:
+        """The elements of a one-dimensional array for these sizes.
+
+        Somewhat more than fit: a tensor that a program has made one longer is still one that it
+        takes.
+        """
+        n = 1
+        for s in sizes:
+            n *= self.bound(s) // 8 * 8 + 8 if is_symbolic(s) else self.bound(s)
+        return n
+
+    def _in_place(self, outer: Sequence[Size]) -> bool:
+        """Whether padding the dims moves no element: only the outermost one is padded."""
+        return all(s == 1 for s in outer[:-1])
+
+    def unpack(self, flat: torch.Tensor, sizes: Sequence[Size]) -> Array:
+        """An array from the elements in row-major order."""
+        outer, inner = self._rows(sizes)
+        shape = [self.bound(s) for s in sizes]
+        dims = tuple((s,) for s in sizes)
+        if self._in_place(outer):
+            flat = flat[: math.prod(shape)]
+        else:
+            at = torch.zeros([1] * len(outer), dtype=torch.int64, device=self.device)
+            for d, s in enumerate(outer):
+                here = self.positions(shape[d]).reshape([-1] + [1] * (len(outer) - 1 - d))
+                at = at * self.value(s) + here
+            rows = flat.reshape(-1, inner)
+            at = at.expand(shape[: len(outer)]).reshape(-1).clamp_max(rows.shape[0] - 1)
+            flat = rows.index_select(0, at)
+        return Array(flat.reshape(shape), dims)
+
+    def pack(self, tensor: torch.Tensor, sizes: Sequence[Size]) -> torch.Tensor:
+        """The elements of a padded tensor in row-major order, then others."""
+        outer, inner = self._rows(sizes)
+        tensor = tensor.reshape([self.bound(s) for s in sizes])
+        missing = self.room(sizes) - tensor.numel()
+        if self._in_place(outer):
+            return torch.cat([tensor.reshape(-1), tensor.new_zeros(missing)])
+        rows = tensor.reshape(-1, inner)
+        at = self.positions(rows.shape[0])
+        source, stride = torch.zeros_like(at), 1
+        for d in reversed(range(len(outer))):
+            length = self.value(outer[d])
+            source = source + at % length * stride
+            at, stride = at // length, stride * tensor.shape[d]
+        flat = rows.index_select(0, source).reshape(-1)
+        return torch.cat([flat, flat.new_zeros(missing)])
+
+
+# -- a graph ---------------------------------------------------------------------------------------
+
+
+def order_of(fake: torch.Tensor) -> list[int]:
+    """The dims of a fake tensor, outermost in memory first."""
+
+    def sample(stride: Any) -> float:
+        e = size_of(stride)
+        if isinstance(e, int):
+            return e
+        symbols = sorted(e.free_symbols, key=str)
+        return float(e.xreplace({s: sympy.Integer(1009 + 16 * i) for i, s in enumerate(symbols)}))
+
+    return sorted(range(fake.dim()), key=lambda d: -sample(fake.stride(d)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """An argument or a result whose sizes vary."""
+
+    sizes: tuple[Size, ...]  # outermost in memory first
+    order: tuple[int, ...]  # which dims those are
+
+    @staticmethod
+    def of(fake: torch.Tensor) -> Form:
+        order = order_of(fake)
+        sizes = sizes_of(fake)
+        return Form(tuple(sizes[d] for d in order), tuple(order))
+
+    @property
+    def plain(self) -> bool:
+        return list(self.order) == list(range(len(self.order)))
+
+    def back(self) -> list[int]:
+        return sorted(range(len(self.order)), key=self.order.__getitem__)
+
+
+Evaluate = Callable[..., int]
+
+
+def _evaluator(symbols: Sequence[sympy.Symbol], e: Size) -> Evaluate:
+    if isinstance(e, int):
+        return lambda *_: e
+    if e in symbols:
+        at = list(symbols).index(e)
+        return lambda *n: n[at]
+    return lambda *n: int(e.xreplace(_numbers(symbols, n)))
+
+
+def _numbers(
+    symbols: Sequence[sympy.Symbol], values: Sequence[int]
+) -> dict[sympy.Symbol, sympy.Integer]:
+    return {s: sympy.Integer(n) for s, n in zip(symbols, values, strict=True)}
+
+
+class PaddedGraph:
+    """What is known of a graph before it is traced for a bucket.
+
+    Raises NotPaddable when its arguments or results cannot be padded.
+    """
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        self.graph = graph
+        self.inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        self.symbols: list[sympy.Symbol] = []
+        self.sources: list[Callable[[list[Any]], int]] = []
+        self.ranges: list[int | None] = []
+        self._find_symbols()
+        lengths: set[Any] = set()
+        for node in graph.graph.nodes:
+            for fake in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+                if isinstance(fake, torch.Tensor):
+                    lengths.update(*(s.free_symbols for s in sizes_of(fake) if is_symbolic(s)))
+        # A symbol may also be nothing but a number that is computed with.
+        self.is_length = [s in lengths for s in self.symbols]
+        if not any(self.is_length):
+            raise NotPaddable("no size is a symbol")
+        self.buckets = [Buckets(most) for most in self.ranges]
+        self.forms: dict[int, Form] = {}  # of arguments
+        self.static: list[int] = []  # arguments that are tensors of one size
+        for i, node in enumerate(self.inputs):
+            fake = node.meta.get("val")
+            if not isinstance(fake, torch.Tensor):
+                continue
+            if fake.device.type != "tpu":
+                raise NotPaddable(f"{node.name} lies on the host")
+            if any(map(is_symbolic, sizes_of(fake))):
+                if fake.layout != torch.strided or fake.is_conj() or fake.is_neg():
+                    raise NotPaddable(f"{node.name} is no plain tensor")
+                self.forms[i] = Form.of(fake)
+            else:
+                self.static.append(i)
+        (output,) = (n for n in graph.graph.nodes if n.op == "output")
+        self.outputs: list[Any] = list(output.args[0])
+        self.checks = list(self._checks())
+        self.makers = [self._maker(x) for x in self.outputs]
+
+    def _find_symbols(self) -> None:
+        def add(s: sympy.Symbol, source: Callable[[list[Any]], int], fake: torch.SymInt) -> None:
+            if s not in self.symbols:
+                self.symbols.append(s)
+                self.sources.append(source)
+                env = fake.node.shape_env
+                most = env.var_to_range[s].upper if env and s in env.var_to_range else None
+                known = most is not None and most.is_Integer and most < 2**31
+                self.ranges.append(int(most) if known else None)
+
+        for i, node in enumerate(self.inputs):
+            fake = node.meta.get("val")
+            if isinstance(fake, torch.SymInt):
+                e = size_of(fake)
+                if is_symbolic(e) and e.is_Symbol:  # type: ignore[union-attr]
+                    add(e, operator.itemgetter(i), fake)
+            elif isinstance(fake, (torch.SymFloat, torch.SymBool)):
+                raise NotPaddable(f"{node.name} is a number, but no size")
+        for i, node in enumerate(self.inputs):
+            fake = node.meta.get("val")
+            if isinstance(fake, torch.Tensor):
+                for d, s in enumerate(fake.shape):
+                    e = size_of(s)
+                    if is_symbolic(e) and e.is_Symbol:  # type: ignore[union-attr]
+                        add(e, lambda args, i=i, d=d: args[i].shape[d], s)
+
+    def _checks(self) -> Iterator[tuple[Any, str]]:
+        """Conditions on the sizes that every call has to meet."""
+        for node in self.graph.graph.nodes:
+            if node.op == "call_function" and node.target is torch.ops.aten._assert_scalar.default:
+                condition, text = node.args
+                value = condition.meta["val"] if isinstance(condition, fx.Node) else condition
+                if isinstance(value, torch.SymBool):
+                    yield value.node.expr, text
+
+    def _maker(self, x: Any) -> Callable[[list[int]], Any] | None:
+        """How a result that is no tensor is computed from the sizes; None for tensors."""
+        fake = x.meta.get("val") if isinstance(x, fx.Node) else x
+        if isinstance(fake, torch.Tensor):
+            return None
+        if isinstance(fake, torch.SymInt):
+            run = _evaluator(self.symbols, size_of(fake))
+            return lambda n: run(*n)
+        if fake is None or isinstance(fake, (int, float, bool)):
+            return lambda _: fake
+        raise NotPaddable(f"a result is a {type(fake).__name__}")
+
+    def numbers(self, args: list[Any]) -> list[int]:
+        """What the symbols are in a call."""
+        return [source(args) for source in self.sources]
+
+    def bounds(self, numbers: list[int]) -> tuple[int, ...] | None:
+        """The buckets of a call; 0 for what is no size. None where a size is 0."""
+        found = []
+        for n, is_length, buckets in zip(numbers, self.is_length, self.buckets, strict=True):
+            if is_length and n < 1:
+                return None
+            found.append(buckets.of(n) if is_length else 0)
+        return tuple(found)
+
+    def verify(self, numbers: list[int]) -> None:
+        """Raises RuntimeError where a condition of the graph does not hold."""
+        for condition, text in self.checks:
+            known = _numbers(self.symbols, numbers)
+            if condition.xreplace(known) == sympy.false:
+                raise RuntimeError(text)
+
+
+class _Layout:
+    """Sizes and strides of a result, from the numbers of a call.
+
+    The strides are those of the fake tensor, or dense ones in their order where these have gaps or
+    repeat elements: nothing else lies in the result's memory.
+    """
+
+    def __init__(
+        self, symbols: Sequence[sympy.Symbol], fake: torch.Tensor, order: Sequence[int]
+    ) -> None:
+        self.sizes = [_evaluator(symbols, size_of(s)) for s in fake.shape]
+        self.strides = [_evaluator(symbols, size_of(s)) for s in fake.stride()]
+        self.order = order
+
+    def __call__(self, numbers: list[int]) -> tuple[list[int], list[int]]:
+        sizes = [s(*numbers) for s in self.sizes]
+        strides = [s(*numbers) for s in self.strides]
+        dense, expected = list(strides), 1
+        for d in reversed(self.order):
+            if sizes[d] != 1:
+                dense[d] = expected
+            expected *= sizes[d]
+        return sizes, dense
+
+
+class PaddedProgram:
+    """A graph traced for one bucket of each symbol."""
+
+    def __init__(
+        self,
+        padded: PaddedGraph,
+        bounds: tuple[int, ...],
+        device: int,
+        run: Callable[[Sizes, list[Any], list[torch.Tensor]], list[Any]],
+        args: list[Any],
+        held: tuple[torch.Tensor, ...],
+    ) -> None:
+        """`run`: the graph on these sizes, arguments (Arrays) and attributes, giving Arrays."""
+        self.padded, self.device = padded, device
+        self.where = torch.device("tpu", device)
+        tracing = _C.Tracing(device)
+        tracing.enter()
+        try:
+            with torch.no_grad(), torch._C._DisableAutocast():
+                values = tracing.placeholder([len(bounds)], [1], torch.int64)
+                sizes = Sizes(padded.symbols, bounds, values)
+                self.lengths: dict[int, int] = {}  # elements of the padded arguments
+                inputs: list[Any] = []
+                for i, x in enumerate(args):
+                    if form := padded.forms.get(i):
+                        self.lengths[i] = sizes.room(form.sizes)
+                        flat = tracing.placeholder([self.lengths[i]], [1], x.dtype)
+                        a = sizes.unpack(flat, form.sizes)
+                        back = form.back()
+                        inputs.append(Array(a.tensor.permute(back), tuple(a.dims[d] for d in back)))
+                    elif isinstance(x, torch.Tensor):
+                        t = tracing.placeholder(list(x.shape), list(x.stride()), x.dtype)
+                        inputs.append(Array(t, tuple((int(s),) for s in x.shape)))
+                    else:
+                        inputs.append(x)
+                kept = [tracing.placeholder(list(x.shape), list(x.stride()), x.dtype) for x in held]
+                outputs = run(sizes, inputs, kept)
+                tensors: list[torch.Tensor | None] = []
+                # None for a number, and for a tensor that does not vary.
+                self.results: list[_Layout | None] = []
+                self.passed: dict[int, int] = {}  # results that are arguments
+                for n, (node, out) in enumerate(zip(padded.outputs, outputs, strict=True)):
+                    self.results.append(None)
+                    if not isinstance(out, Array):
+                        tensors.append(None)
+                        continue
+                    if node in padded.inputs and out.padded:
+                        self.passed[n] = padded.inputs.index(node)
+                        tensors.append(None)
+                        continue
+                    fake = node.meta["val"]
+                    if not out.padded:
+                        tensors.append(_as_fake(out.tensor, fake))
+                        continue
+                    form = Form.of(fake)
+                    factors = [f for d in form.order for f in out.dims[d]]
+                    tensors.append(sizes.pack(out.tensor.permute(form.order), factors))
+                    self.results[-1] = _Layout(padded.symbols, fake, form.order)
+                self.graph = tracing.graph(tensors)
+        finally:
+            tracing.exit()
+
+    def __call__(
+        self, args: list[Any], numbers: list[int], held: tuple[torch.Tensor, ...]
+    ) -> list[Any] | None:
+        tensors = [torch.tensor(numbers).to(self.where)]
+        for i, x in enumerate(args):
+            if isinstance(x, torch.Tensor):
+                if length := self.lengths.get(i):
+                    form = self.padded.forms[i]
+                    tensors.append(_C.padded(x if form.plain else x.permute(form.order), length))
+                else:
+                    tensors.append(x)
+        passed = {n: args[i].detach() for n, i in self.passed.items()}
+        given = list(args)
+        args.clear()
+        results = self.graph(tensors, held)  # empties the list
+        if results is None:
+            args[:] = given
+            return None
+        del given
+        for n, layout in enumerate(self.results):
+            if layout is not None:
+                results[n] = _C.prefix(results[n], *layout(numbers))
+            elif (make := self.padded.makers[n]) is not None:
+                results[n] = make(numbers)
+        for n, x in passed.items():
+            results[n] = x
+        return results
+
+
+def _as_fake(t: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+    """The same tensor with the strides of its fake one, or its order where they vary."""
+    strides = [size_of(s) for s in fake.stride()]
+    if any(map(is_symbolic, strides)):
+        order = order_of(fake)
+        return t.permute(order).contiguous().permute(sorted(range(t.dim()), key=order.index))
+    if t.stride() == fake.stride() or t.numel() == 0:
+        return t
+    out = torch.empty_strided(t.shape, fake.stride(), dtype=t.dtype, device=t.device)
+    return out.copy_(t)
