@@ -46,20 +46,23 @@ _HIGHER_ORDER = (
 ).split()
 
 
-def run_graph(graph: fx.GraphModule, devices: Sequence[int]) -> Callable[[list[Any]], Any]:
+def run_graph(
+    graph: fx.GraphModule, devices: Sequence[int], pad: bool = True
+) -> Callable[[list[Any]], Any]:
     """A callable, in AOTAutograd's boxed convention, that runs `graph`.
 
-    `devices`: indices of the tpu devices that it touches.
+    `devices`: indices of the tpu devices that it touches. `pad`: whether sizes that are symbols are
+    padded, so that few programs serve all (torch_tpu/_padding.py).
     """
     _rng_state.register()
     if len(devices) != 1:
         return _boxed(_OpByOp(graph, devices, f"it touches {len(devices)} tpu devices"))
     apart = _not_recordable(graph)
     if not apart:
-        return _boxed(_Recorded(graph, devices[0]))
+        return _boxed(_Recorded(graph, devices[0], pad))
     for node, why in apart.items():
         log.info("%s of a compiled graph runs by itself: %s", node.name, why)
-    return _boxed(_Pieces(graph, devices[0], set(apart)))
+    return _boxed(_Pieces(graph, devices[0], set(apart), pad))
 
 
 def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -144,7 +147,7 @@ class _Recorded:
 
     MOST = 64  # kinds; another one runs op by op
 
-    def __init__(self, graph: fx.GraphModule, device: int) -> None:
+    def __init__(self, graph: fx.GraphModule, device: int, pad: bool = True) -> None:
         self.graph, self.device = graph, device
         # Tensors that the graph itself holds are arguments, too: their values may change.
         self.attributes = {
@@ -158,7 +161,7 @@ class _Recorded:
         # By what shapes the code besides the tensors: sizes that are arguments, and generators.
         self.programs: dict[tuple[Any, ...], list[_Program]] = {}
         self.op_by_op: _OpByOp | None = None
-        self.padded = self._padded()
+        self.padded = self._padded() if pad else None
         self.padded_programs: dict[tuple[int, ...], list[PaddedProgram]] = {}
         self.last: _C.CompiledGraph | None = None  # tensors of the device in, tensors out
 
@@ -290,7 +293,7 @@ class _Program:
 class _Pieces:
     """A graph cut at nodes that have to run by themselves; what is between them is recorded."""
 
-    def __init__(self, graph: fx.GraphModule, device: int, apart: set[fx.Node]) -> None:
+    def __init__(self, graph: fx.GraphModule, device: int, apart: set[fx.Node], pad: bool) -> None:
         number, numbers, alone = 0, {}, set()
         for node in graph.graph.nodes:
             if node in apart:
@@ -305,7 +308,7 @@ class _Pieces:
             if name in alone:
                 run: Any = _OpByOp(piece, [device], "it is cut out of another")  # type: ignore[arg-type]
             else:
-                run = _Recorded(piece, device)  # type: ignore[arg-type]
+                run = _Recorded(piece, device, pad)  # type: ignore[arg-type]
             setattr(cut, name, _Piece(run))
         # The generated function empties the list of arguments, so that memory can be reused early.
         cut.graph.set_codegen(fx.graph._BoxedCodeGen())
@@ -462,7 +465,7 @@ class _PaddedTracer(_Interpreter):
             if any(map(_varies, pytree.tree_leaves((args, kwargs, fake)))):
                 return _padding_rules.apply(self.padding, n, args, kwargs)
             args, kwargs = pytree.tree_map(_without_padding, (args, kwargs))
-            result = self.call_function(n.target, args, kwargs)  # type: ignore[arg-type]
+            result = self.call_function(n.target, args, kwargs)
             if order := self.expected_order(n, fake, result):
                 result = _laid_out(result, order)
             return pytree.tree_map_only(torch.Tensor, _whole, result)

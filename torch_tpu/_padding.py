@@ -16,7 +16,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import sympy
 import torch
@@ -31,7 +31,7 @@ SMALLEST = 32  # bucket
 GROWTH = 4  # from one bucket to the next, and the most that a size may be rounded up by
 MOST_SMALLER = 4  # buckets of one symbol; then sizes only ever need larger ones
 
-Size = int | sympy.Expr
+Size: TypeAlias = Any  # int or sympy.Expr; sympy has no types
 
 
 class NotPaddable(Exception):
@@ -44,7 +44,7 @@ def size_of(s: Any) -> Size:
         s = s.node.expr
     if isinstance(s, sympy.Expr) and s.is_Integer:
         return int(s)
-    return s  # type: ignore[no-any-return]
+    return s
 
 
 def sizes_of(fake: torch.Tensor) -> list[Size]:
@@ -97,7 +97,7 @@ class Buckets:
 
 # A dim is a product of factors, outermost first. Of each factor the first elements are real: of a
 # dim (4, s) with s padded to 8, those at 0 to s - 1, 8 to 8 + s - 1 and so on.
-Dim = tuple[Size, ...]
+Dim: TypeAlias = tuple[Size, ...]
 
 
 def joined(factors: Sequence[Size]) -> Dim:
@@ -218,6 +218,21 @@ class Sizes:
         mask = self.mask(a, range(len(a.dims)) if dims is None else dims)
         return a.tensor if mask is None else a.tensor.masked_fill(~mask, fill)
 
+    def relaid(self, x: torch.Tensor, d: int, old: Dim, new: Dim) -> torch.Tensor:
+        """The tensor with a dim that is padded as `new` says, of the same size as `old`."""
+        # Of each new place: which of the real elements it holds, and where that lies.
+        place = self.positions(self.bound_of(new))
+        element, inner = torch.zeros_like(place), 1
+        real: Any = 1
+        for f in reversed(new):
+            element = element + place // inner % self.bound(f) * real
+            real, inner = real * self.value(f), inner * self.bound(f)
+        source, inner = torch.zeros_like(place), 1
+        for f in reversed(old):
+            source = source + element % self.value(f) * inner
+            element, inner = element // self.value(f), inner * self.bound(f)
+        return x.index_select(d, source.clamp(0, x.shape[d] - 1))
+
     # -- between arrays and the elements one after the other
 
     def _rows(self, sizes: Sequence[Size]) -> tuple[list[Size], int]:
@@ -333,6 +348,10 @@ def _numbers(
     return {s: sympy.Integer(n) for s, n in zip(symbols, values, strict=True)}
 
 
+def _size(argument: int, dim: int) -> Callable[[list[Any]], int]:
+    return lambda args: int(args[argument].shape[dim])
+
+
 class PaddedGraph:
     """What is known of a graph before it is traced for a bucket.
 
@@ -376,20 +395,20 @@ class PaddedGraph:
         self.makers = [self._maker(x) for x in self.outputs]
 
     def _find_symbols(self) -> None:
-        def add(s: sympy.Symbol, source: Callable[[list[Any]], int], fake: torch.SymInt) -> None:
+        def add(s: sympy.Symbol, source: Callable[[list[Any]], int], fake: Any) -> None:
             if s not in self.symbols:
                 self.symbols.append(s)
                 self.sources.append(source)
                 env = fake.node.shape_env
                 most = env.var_to_range[s].upper if env and s in env.var_to_range else None
-                known = most is not None and most.is_Integer and most < 2**31
-                self.ranges.append(int(most) if known else None)
+                limited = most is not None and most.is_Integer and most < 2**31
+                self.ranges.append(int(most) if most is not None and limited else None)
 
         for i, node in enumerate(self.inputs):
             fake = node.meta.get("val")
             if isinstance(fake, torch.SymInt):
                 e = size_of(fake)
-                if is_symbolic(e) and e.is_Symbol:  # type: ignore[union-attr]
+                if is_symbolic(e) and e.is_Symbol:
                     add(e, operator.itemgetter(i), fake)
             elif isinstance(fake, (torch.SymFloat, torch.SymBool)):
                 raise NotPaddable(f"{node.name} is a number, but no size")
@@ -398,8 +417,8 @@ class PaddedGraph:
             if isinstance(fake, torch.Tensor):
                 for d, s in enumerate(fake.shape):
                     e = size_of(s)
-                    if is_symbolic(e) and e.is_Symbol:  # type: ignore[union-attr]
-                        add(e, lambda args, i=i, d=d: args[i].shape[d], s)
+                    if is_symbolic(e) and e.is_Symbol:
+                        add(e, _size(i, d), s)
 
     def _checks(self) -> Iterator[tuple[Any, str]]:
         """Conditions on the sizes that every call has to meet."""

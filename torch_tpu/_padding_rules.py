@@ -48,11 +48,13 @@ class Padding:
     """The run of one op."""
 
     def __init__(self, sizes: Sizes, node: fx.Node) -> None:
-        self.sizes, self.node = sizes, node
+        self.sizes = sizes
+        target: Any = node.target
+        self.op, self.kind = target, target.overloadpacket
         self.fake = node.meta["val"]
 
     def refuse(self, why: str) -> NotPaddable:
-        return NotPaddable(f"{self.node.target}: {why}")
+        return NotPaddable(f"{self.op}: {why}")
 
     def plain(self, x: Any) -> Any:
         """An argument as the op itself takes it, padding and all."""
@@ -67,14 +69,14 @@ class Padding:
     def call(self, a: SimpleNamespace, /, **changed: Any) -> Any:
         """The op on its arguments as they are, but for those given."""
         values = {**vars(a), **changed}
-        schema, args, kwargs = self.node.target._schema, [], {}  # type: ignore[union-attr]
+        schema, args, kwargs = self.op._schema, [], {}
         for parameter in schema.arguments:
             value = self.plain(values[parameter.name])
             if parameter.kwarg_only:
                 kwargs[parameter.name] = value
             else:
                 args.append(value)
-        return self.node.target(*args, **kwargs)  # type: ignore[operator]
+        return self.op(*args, **kwargs)
 
     def array(self, tensor: torch.Tensor, dims: Sequence[Dim] | None = None) -> Array:
         """A result with those dims; without: each padded at its end."""
@@ -93,17 +95,33 @@ class Padding:
             raise self.refuse(f"a dim of size {size(dim)} is padded in several places")
         return dim[0]
 
-    def broadcast(self, shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
+    def broadcast(self, shapes: Sequence[Sequence[Dim]], relaid: bool = False) -> list[Dim]:
+        """The dims that arrays of these pair up to.
+
+        `relaid`: the caller brings the arrays into that form, by `as_in`; else they must have it.
+        """
         rank = max(map(len, shapes), default=0)
         out: list[Dim] = [(1,)] * rank
         for dims in shapes:
             for d, dim in enumerate(dims, rank - len(dims)):
-                if dim == (1,):
+                if dim == (1,) or out[d] == dim:
                     continue
-                if out[d] != (1,) and out[d] != dim:
+                if out[d] != (1,) and not (relaid and _same_size(out[d], dim)):
                     raise self.refuse(f"dims of {size(out[d])} and {size(dim)} do not pair up")
-                out[d] = dim
+                if out[d] == (1,) or len(dim) > len(out[d]):
+                    out[d] = dim
         return out
+
+    def as_in(self, a: Array, dims: Sequence[Dim]) -> Array:
+        """The array, its last dims padded as these are, where it does not repeat elements."""
+        t, mine = a.tensor, list(a.dims)
+        for d in range(-1, -min(len(mine), len(dims)) - 1, -1):
+            if mine[d] not in ((1,), dims[d]):
+                if not _same_size(mine[d], dims[d]):
+                    raise self.refuse(f"a dim of {size(mine[d])} where {size(dims[d])} was due")
+                t = self.sizes.relaid(t, d + len(mine), mine[d], dims[d])
+                mine[d] = dims[d]
+        return Array(t, tuple(mine))
 
     def take(self, x: torch.Tensor, dim: int, at: torch.Tensor) -> torch.Tensor:
         """Elements at those positions, clamped into the dim."""
@@ -131,6 +149,10 @@ class Padding:
         return index.masked_fill(outside, self.sizes.bound_of(dim))
 
 
+def _same_size(a: Dim, b: Dim) -> bool:
+    return bool(sympy.expand(sympy.sympify(size(a)) - size(b)) == 0)
+
+
 def _dim(d: int, rank: int) -> int:
     return d + rank if d < 0 else d
 
@@ -149,18 +171,21 @@ def _arrays(a: SimpleNamespace) -> list[Array]:
 
 
 def pointwise(p: Padding, a: SimpleNamespace) -> Any:
-    dims = p.broadcast([x.dims for x in _arrays(a)])
-    values = {k: p.plain(v) for k, v in vars(a).items()}
+    dims = p.broadcast([x.dims for x in _arrays(a)], relaid=True)
+    given = SimpleNamespace(
+        **{k: p.as_in(v, dims) if isinstance(v, Array) else v for k, v in vars(a).items()}
+    )
+    values = {k: p.plain(v) for k, v in vars(given).items()}
     if any(isinstance(v, (torch.SymInt, torch.SymFloat)) for v in vars(a).values()):
         # Another overload, that takes a tensor for the number.
-        names = {x.name: x for x in p.node.target._schema.arguments}  # type: ignore[union-attr]
+        names = {x.name: x for x in p.op._schema.arguments}
         args = [v for k, v in values.items() if not names[k].kwarg_only]
         kwargs = {k: v for k, v in values.items() if names[k].kwarg_only and v is not None}
-        if p.node.target.overloadpacket in (aten.add, aten.sub) and kwargs.get("alpha") == 1:  # type: ignore[union-attr]
+        if p.kind in (aten.add, aten.sub) and kwargs.get("alpha") == 1:
             del kwargs["alpha"]
-        result = p.node.target.overloadpacket(*args, **kwargs)  # type: ignore[union-attr]
+        result = p.kind(*args, **kwargs)
     else:
-        result = p.call(a)
+        result = p.call(given)
     if isinstance(result, (tuple, list)):
         return tuple(p.array(r, dims) for r in result)
     if result.dtype != p.fake.dtype:
@@ -200,7 +225,8 @@ def _view(p: Padding, a: SimpleNamespace) -> Array:
             elif (rest := _quotient(f, left)) is not None and rest != 1:
                 # A symbol and the numbers after it are one factor: the symbol's part comes first.
                 if not isinstance(rest, int) or not is_symbolic(left):
-                    raise p.refuse(f"a dim of {f} cannot be taken apart by {left}")
+                    again: Array = _view(p, _taken_apart(p, a, f, left, rest))
+                    return again
                 factors.insert(0, rest)
                 f = left
             quotient = _quotient(left, f)
@@ -212,6 +238,18 @@ def _view(p: Padding, a: SimpleNamespace) -> Array:
     if any(f != 1 for f in factors):
         raise p.refuse("sizes do not match")
     return p.array(a.self.tensor.reshape(p.sizes.bounds_of(dims)), dims)
+
+
+def _taken_apart(
+    p: Padding, a: SimpleNamespace, factor: Size, first: Size, rest: Size
+) -> SimpleNamespace:
+    """The arguments of a view with the dim of that factor padded in each of `first` pieces."""
+    found = [d for d, dim in enumerate(a.self.dims) if dim == (factor,)]
+    if len(found) != 1:
+        raise p.refuse(f"a dim of {factor} cannot be taken apart by {first}")
+    dims = list(a.self.dims)
+    dims[found[0]] = (first, rest)
+    return SimpleNamespace(**{**vars(a), "self": p.as_in(a.self, dims)})
 
 
 def _quotient(a: Any, b: Any) -> Size | None:
@@ -305,7 +343,7 @@ def _slice(p: Padding, a: SimpleNamespace) -> Array:
     d = _dim(a.dim, len(a.self.dims))
     length = sizes_of(p.fake)[d]
     if size(a.self.dims[d]) == length and a.step == 1:
-        return a.self  # type: ignore[no-any-return]
+        return p.array(a.self.tensor, a.self.dims)
     p.one_piece(a.self.dims[d])
     return _sliced(p, a.self, d, _start(p, a.start, a.self.dims[d]), int(a.step), length)
 
@@ -314,7 +352,7 @@ def _slice(p: Padding, a: SimpleNamespace) -> Array:
 def _split(p: Padding, a: SimpleNamespace) -> tuple[Array, ...]:
     d = _dim(a.dim, len(a.self.dims))
     if not symbolic(a.self.dims[d]):
-        gone = p.node.target.overloadpacket is aten.unbind  # type: ignore[union-attr]
+        gone = p.kind is aten.unbind
         pieces = p.call(a)
         return tuple(
             Array(t, (*a.self.dims[:d], *(() if gone else ((t.shape[d],),)), *a.self.dims[d + 1 :]))
@@ -389,7 +427,7 @@ def _pad(p: Padding, a: SimpleNamespace) -> Array:
             ),
             dims,
         )
-    return x  # type: ignore[no-any-return]
+    return p.array(x.tensor, x.dims)
 
 
 @_rule(aten.flip)
@@ -455,7 +493,7 @@ def _select_scatter(p: Padding, a: SimpleNamespace) -> Array:
     aten.scalar_tensor,
 )  # fmt: skip
 def _filled(p: Padding, a: SimpleNamespace) -> Array:
-    name = p.node.target.overloadpacket.__name__  # type: ignore[union-attr]
+    name = p.kind.__name__
     fill = getattr(a, "fill_value", getattr(a, "s", 1 if "ones" in name else 0))
     shape = [p.sizes.bound(s) for s in sizes_of(p.fake)]
     kind = {"dtype": p.fake.dtype, "device": p.sizes.device}
@@ -506,16 +544,15 @@ _FILL: dict[Any, Callable[[torch.dtype], Any]] = {
 def _reduce(p: Padding, a: SimpleNamespace) -> Any:
     rank = len(a.self.dims)
     dims = _dims(getattr(a, "dim", None), rank)
-    packet = p.node.target.overloadpacket  # type: ignore[union-attr]
     if (
-        packet in (aten.argmax, aten.argmin)
+        p.kind in (aten.argmax, aten.argmin)
         and a.dim is None
         and any(map(symbolic, a.self.dims[1:]))
     ):
         raise p.refuse("an index into padded dims")
     if hasattr(a, "other"):
         return pointwise(p, a)
-    x = p.sizes.filled(a.self, _FILL[packet](a.self.tensor.dtype), dims)
+    x = p.sizes.filled(a.self, _FILL[p.kind](a.self.tensor.dtype), dims)
     out = _reduced(a.self, dims, getattr(a, "keepdim", False))
     result = p.call(a, self=x)
     if isinstance(result, torch.Tensor):
@@ -546,7 +583,6 @@ def _mean(p: Padding, a: SimpleNamespace) -> Array:
 
 @_rule(aten.var, aten.std, aten.var_mean, aten.std_mean)
 def _var(p: Padding, a: SimpleNamespace) -> Any:
-    packet = p.node.target.overloadpacket  # type: ignore[union-attr]
     dims = _dims(a.dim, len(a.self.dims))
     if a.self.tensor.is_complex():
         raise p.refuse("of complex numbers")
@@ -559,12 +595,12 @@ def _var(p: Padding, a: SimpleNamespace) -> Any:
     mean = x.sum(dims, keepdim=True) / count
     d = p.sizes.filled(Array(x - mean, a.self.dims), 0, dims)
     result = (d * d).sum(dims, keepdim=True) / (count - correction).clamp_min(0)
-    if packet in (aten.std, aten.std_mean):
+    if p.kind in (aten.std, aten.std_mean):
         result = result.sqrt()
     out = _reduced(a.self, dims, a.keepdim)
     shape = p.sizes.bounds_of(out)
     arrays = [p.array(t.to(a.self.tensor.dtype).reshape(shape), out) for t in (result, mean)]
-    return tuple(arrays) if packet in (aten.var_mean, aten.std_mean) else arrays[0]
+    return tuple(arrays) if p.kind in (aten.var_mean, aten.std_mean) else arrays[0]
 
 
 @_rule(aten.linalg_vector_norm)
@@ -586,7 +622,7 @@ def _scan(p: Padding, a: SimpleNamespace) -> Any:
     return tuple(p.array(r, a.self.dims) for r in result)
 
 
-@_rule(aten._softmax, aten._log_softmax)
+@_rule(aten._softmax, aten._log_softmax, aten._safe_softmax)
 def _softmax(p: Padding, a: SimpleNamespace) -> Array:
     d = _dim(a.dim, len(a.self.dims))
     return p.array(p.call(a, self=p.sizes.filled(a.self, -math.inf, [d])), a.self.dims)
@@ -595,8 +631,8 @@ def _softmax(p: Padding, a: SimpleNamespace) -> Array:
 @_rule(aten._softmax_backward_data, aten._log_softmax_backward_data)
 def _softmax_backward(p: Padding, a: SimpleNamespace) -> Array:
     d = _dim(a.dim, len(a.output.dims))
-    fill = 0 if p.node.target.overloadpacket is aten._softmax_backward_data else -math.inf  # type: ignore[union-attr]
-    grad = p.sizes.filled(a.grad_output, 0, [d])
+    fill = 0 if p.kind is aten._softmax_backward_data else -math.inf
+    grad = p.sizes.filled(p.as_in(a.grad_output, a.output.dims), 0, [d])
     output = p.sizes.filled(a.output, fill, [d])
     return p.array(p.call(a, grad_output=grad, output=output), a.output.dims)
 
@@ -614,7 +650,7 @@ def _sort(p: Padding, a: SimpleNamespace) -> Any:
     }
     if hasattr(a, "stable"):
         changed["stable"] = True
-    elif symbolic(a.self.dims[d]) and p.node.target is aten.sort.default:
+    elif symbolic(a.self.dims[d]) and p.op is aten.sort.default:
         values, indices = torch.sort(changed["self"], dim=d, descending=down, stable=True)
         return (p.array(values, a.self.dims), p.array(indices, a.self.dims))
     result = p.call(a, **changed)
@@ -633,10 +669,11 @@ def _sort(p: Padding, a: SimpleNamespace) -> Any:
 
 def _product(p: Padding, x: Array, y: Array) -> tuple[torch.Tensor, torch.Tensor, list[Dim]]:
     """The operands of x @ y without padding where they are summed, and the dims of the product."""
-    if x.dims[-1] != y.dims[-2]:
-        raise p.refuse(f"dims of {size(x.dims[-1])} and {size(y.dims[-2])} do not pair up")
+    (inner,) = p.broadcast([x.dims[-1:], y.dims[-2:-1]], relaid=True)
+    batch = p.broadcast([x.dims[:-2], y.dims[:-2]], relaid=True)
+    x = p.as_in(x, [*batch, x.dims[-2], inner])
+    y = p.as_in(y, [*batch, inner, y.dims[-1]])
     rank = len(x.dims)
-    batch = p.broadcast([x.dims[:-2], y.dims[:-2]])
     return (
         p.sizes.filled(x, 0, [rank - 1]),
         p.sizes.filled(y, 0, [rank - 2]),
@@ -655,17 +692,17 @@ def _addmm(p: Padding, a: SimpleNamespace) -> Array:
     batched = hasattr(a, "batch1")
     names = ("batch1", "batch2") if batched else ("mat1", "mat2")
     x, y, dims = _product(p, getattr(a, names[0]), getattr(a, names[1]))
-    p.broadcast([a.self.dims, dims])
-    return p.array(p.call(a, **dict(zip(names, (x, y), strict=True))), dims)
+    changed = dict(zip(names, (x, y), strict=True))
+    return p.array(p.call(a, self=p.as_in(a.self, dims).tensor, **changed), dims)
 
 
 @_rule(aten.mv, aten.dot)
 def _mv(p: Padding, a: SimpleNamespace) -> Array:
     other = a.vec if hasattr(a, "vec") else a.tensor
-    if a.self.dims[-1] != other.dims[0]:
-        raise p.refuse("dims do not pair up")
-    x = p.sizes.filled(a.self, 0, [len(a.self.dims) - 1])
-    changed = {"self": x, ("vec" if hasattr(a, "vec") else "tensor"): p.sizes.filled(other, 0)}
+    (inner,) = p.broadcast([a.self.dims[-1:], other.dims], relaid=True)
+    x = p.sizes.filled(p.as_in(a.self, [inner]), 0, [len(a.self.dims) - 1])
+    y = p.sizes.filled(p.as_in(other, [inner]), 0)
+    changed = {"self": x, ("vec" if hasattr(a, "vec") else "tensor"): y}
     return p.array(p.call(a, **changed), a.self.dims[:-1])
 
 
@@ -677,6 +714,16 @@ def _attention_operands(p: Padding, a: SimpleNamespace) -> tuple[dict[str, Any],
     if a.dropout_p:
         raise p.refuse("dropout draws as many numbers as there are scores")
     key, bias = a.key.dims[-2], a.attn_bias
+    rows = [a.query.dims[:1], a.key.dims[:1], a.value.dims[:1]]
+    p.broadcast([*rows, *([bias.dims[:-3]] if bias is not None else [])])
+    p.broadcast(
+        [a.key.dims[-2:-1], a.value.dims[-2:-1], *([bias.dims[-1:]] if bias is not None else [])]
+    )
+    p.broadcast([a.query.dims[-1:], a.key.dims[-1:]])
+    if bias is not None:
+        p.broadcast([a.query.dims[-2:-1], bias.dims[-2:-1]])
+    for x in (a.grad_out, a.out) if hasattr(a, "out") else ():
+        p.broadcast([x.dims, [*a.query.dims[:-1], a.value.dims[-1]]])
     if a.is_causal and a.query.dims[-2] != key:
         raise p.refuse("causal, with queries and keys of different lengths")
     # A causal query reads nothing after its own position, so no padding either.
@@ -689,7 +736,7 @@ def _attention_operands(p: Padding, a: SimpleNamespace) -> tuple[dict[str, Any],
         else:
             bias = bias.tensor.masked_fill(~mask, -math.inf)
     names = ("grad_out", "query", "key", "value", "out", "logsumexp")
-    clean = {n: p.sizes.filled(getattr(a, n), 0) for n in names if hasattr(a, n)}
+    clean: dict[str, Any] = {n: p.sizes.filled(getattr(a, n), 0) for n in names if hasattr(a, n)}
     clean["attn_bias"] = bias
     width = a.query.dims[-1]
     if not symbolic(width):
@@ -705,7 +752,7 @@ def _attention_operands(p: Padding, a: SimpleNamespace) -> tuple[dict[str, Any],
 def _attention(p: Padding, a: SimpleNamespace) -> tuple[Any, ...]:
     clean, _ = _attention_operands(p, a)
     r = p.call(a, **clean)
-    dims = [*p.broadcast([a.query.dims[:-2], a.key.dims[:-2]]), a.query.dims[-2]]
+    dims = a.query.dims[:-1]  # keys may have fewer heads
     seeds = [t if t is None else p.array(t, [(int(n),) for n in t.shape]) for t in r[6:]]
     # The lengths are sizes, and are those of the fake tensors.
     return (
@@ -744,7 +791,8 @@ def _embedding_backward(p: Padding, a: SimpleNamespace) -> Array:
     if not isinstance(a.num_weights, int):
         raise p.refuse("the number of rows varies")
     rank = len(a.indices.dims)
-    grad = p.sizes.filled(a.grad_output, 0, range(rank))
+    grad_output = p.as_in(a.grad_output, [*a.indices.dims, a.grad_output.dims[-1]])
+    grad = p.sizes.filled(grad_output, 0, range(rank))
     index = p.sizes.filled(a.indices, 0)
     return p.array(
         p.call(a, grad_output=grad, indices=index), [(a.num_weights,), a.grad_output.dims[-1]]
@@ -822,7 +870,7 @@ def _index_add(p: Padding, a: SimpleNamespace) -> Array:
         ]
     )
     index = p.index(a.index, a.self.dims[d])
-    if p.node.target.overloadpacket is aten.index_add:  # type: ignore[union-attr]
+    if p.kind is aten.index_add:
         return p.array(p.call(a, index=index, source=p.sizes.filled(source, 0, [d])), a.self.dims)
     index = p.repeated(Array(index, a.index.dims), [0])
     return p.array(p.call(a, index=index, source=p.repeated(source, [d])), a.self.dims)
@@ -838,8 +886,8 @@ def _scatter(p: Padding, a: SimpleNamespace) -> Array:
         raise p.refuse("with a reduction")
     if src is not None and src.dims != a.index.dims:
         raise p.refuse("a source of other sizes than the index")
-    if p.node.target.overloadpacket is aten.scatter_add:  # type: ignore[union-attr]
-        return p.array(p.call(a, index=index, src=p.sizes.filled(src, 0)), a.self.dims)
+    if p.kind is aten.scatter_add:
+        return p.array(p.call(a, index=index, src=p.sizes.filled(a.src, 0)), a.self.dims)
     changed = {"index": p.repeated(Array(index, a.index.dims), [d])}
     if src is not None:
         changed["src"] = p.repeated(src, [d])
@@ -855,15 +903,16 @@ def _scatter(p: Padding, a: SimpleNamespace) -> Array:
 def _nll_loss(p: Padding, a: SimpleNamespace) -> Any:
     classes = 1 if len(a.self.dims) > 1 else 0
     p.only_in(a.self, [d for d in range(len(a.self.dims)) if d != classes])
+    samples = [dim for d, dim in enumerate(a.self.dims) if d != classes]
     changed = {
         "self": p.sizes.filled(a.self, 0),
-        "target": p.sizes.filled(a.target, a.ignore_index),
+        "target": p.sizes.filled(p.as_in(a.target, samples), a.ignore_index),
     }
     if hasattr(a, "grad_output"):
-        changed["grad_output"] = p.sizes.filled(a.grad_output, 0)
+        changed["grad_output"] = p.sizes.filled(p.as_in(a.grad_output, samples), 0)
         return p.array(p.call(a, **changed), a.self.dims)
     loss, weight = p.call(a, **changed)
-    return (p.array(loss, a.target.dims if a.reduction == 0 else ()), p.array(weight, ()))
+    return (p.array(loss, samples if a.reduction == 0 else ()), p.array(weight, ()))
 
 
 @_rule(aten.native_layer_norm, aten._fused_rms_norm)
@@ -879,8 +928,13 @@ def _layer_norm(p: Padding, a: SimpleNamespace) -> tuple[Array, ...]:
 @_rule(aten.native_layer_norm_backward, aten._fused_rms_norm_backward)
 def _layer_norm_backward(p: Padding, a: SimpleNamespace) -> tuple[Array | None, ...]:
     p.only_in(a.input, range(len(a.input.dims) - len(a.normalized_shape)))
-    names = [n for n in ("grad_out", "input", "mean", "rstd") if hasattr(a, n)]
-    r = p.call(a, **{n: p.sizes.filled(getattr(a, n), 0) for n in names})
+    n = len(a.normalized_shape)
+    few = [*a.input.dims[: len(a.input.dims) - n], *[(1,)] * n]
+    dims = {"grad_out": a.input.dims, "input": a.input.dims, "mean": few, "rstd": few}
+    clean = {
+        n: p.sizes.filled(p.as_in(getattr(a, n), d), 0) for n, d in dims.items() if hasattr(a, n)
+    }
+    r = p.call(a, **clean)
     grads: list[Array | None] = [None if r[0] is None else p.array(r[0], a.input.dims)]
     for t in r[1:]:
         grads.append(None if t is None else p.array(t, [(int(n),) for n in t.shape]))
@@ -908,6 +962,7 @@ def _convolution(p: Padding, a: SimpleNamespace) -> Array:
 def _convolution_backward(p: Padding, a: SimpleNamespace) -> tuple[Array | None, ...]:
     p.only_in(a.weight, [])
     p.only_in(a.input, [0] if a.transposed else range(len(a.input.dims)))
+    p.broadcast([a.grad_output.dims[:1], a.input.dims[:1]])
     clean = {n: p.sizes.filled(getattr(a, n), 0) for n in ("grad_output", "input")}
     r = p.call(a, **clean)
     dims = (a.input.dims, a.weight.dims, None)
@@ -927,7 +982,7 @@ def _convolution_backward(p: Padding, a: SimpleNamespace) -> tuple[Array | None,
 )  # fmt: skip
 def _of_each_sample(p: Padding, a: SimpleNamespace) -> Any:
     """Ops that treat the samples of a batch one by one."""
-    x = getattr(a, "self", None) or a.input
+    x: Array = a.self if hasattr(a, "self") else a.input
     p.only_in(x, [0])
     result = p.call(a)
     one = isinstance(result, torch.Tensor)
@@ -944,6 +999,7 @@ def _of_each_sample(p: Padding, a: SimpleNamespace) -> Any:
 )  # fmt: skip
 def _of_each_sample_backward(p: Padding, a: SimpleNamespace) -> Array:
     p.only_in(a.self, [0])
+    p.broadcast([a.self.dims[:1], a.grad_output.dims[:1]])
     changed: dict[str, Any] = {"grad_output": p.sizes.filled(a.grad_output, 0)}
     if hasattr(a, "indices"):
         changed["indices"] = p.sizes.filled(a.indices, 0)

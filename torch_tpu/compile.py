@@ -19,8 +19,24 @@ from torch_tpu._graph import run_graph
 Compiled = Callable[..., Any]
 
 
-def _compile(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-    return run_graph(graph, sorted(_tpu_indices(graph, inputs)))
+# Torch's names for how much to spend on a program. XLA has one way to compile, and a launch of a
+# whole graph is what "reduce-overhead" asks for: all mean the same here.
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def _compile(graph: fx.GraphModule, inputs: Sequence[Any], pad: bool) -> Compiled:
+    return run_graph(graph, sorted(_tpu_indices(graph, inputs)), pad)
+
+
+def _options(given: dict[str, Any] | None) -> bool:
+    """Whether to pad sizes that change, from `options=`."""
+    unknown = sorted(set(given or {}) - {"pad_sizes"})
+    if unknown:
+        raise ValueError(f'the backend "tpu" has no option {unknown[0]!r}; it has: pad_sizes')
+    pad = (given or {}).get("pad_sizes", True)
+    if not isinstance(pad, bool):
+        raise ValueError(f"the option pad_sizes is True or False, not {pad!r}")
+    return pad
 
 
 def tpu_backend(
@@ -32,16 +48,17 @@ def tpu_backend(
 ) -> Compiled:
     """`torch.compile(backend="tpu")`.
 
-    `mode` is accepted and changes nothing: its values name what Inductor does. `options` must be
-    empty. Raises ValueError for an option.
+    `mode`: one of MODES, which all mean the same. `options`: `{"pad_sizes": False}` compiles a
+    program for each size where sizes change, instead of one for many (torch_tpu/_padding.py).
+    Raises ValueError for any other mode or option.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    if options:
-        raise ValueError(f'the backend "tpu" knows no option {sorted(options)[0]!r}')
+    if mode is not None and mode not in MODES:
+        raise ValueError(f'the backend "tpu" has no mode {mode!r}; it has: {", ".join(MODES)}')
     backend = aot_autograd(
-        fw_compiler=_compile,
+        fw_compiler=functools.partial(_compile, pad=_options(options)),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )

@@ -24,8 +24,8 @@ def kinds(monkeypatch):
     made = []
     plain = _graph.run_graph
 
-    def noted(graph, devices):
-        run = plain(graph, devices)
+    def noted(graph, devices, *options):
+        run = plain(graph, devices, *options)
         made.append(run.__closure__[0].cell_contents)
         return run
 
