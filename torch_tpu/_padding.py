@@ -17,6 +17,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import sympy
 import torch
@@ -27,9 +28,9 @@ from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from torch_tpu import _C
 
-SMALLEST = 32  # bucket
-GROWTH = 4  # from one bucket to the next, and the most that a size may be rounded up by
-MOST_SMALLER = 4  # buckets of one symbol; then sizes only ever need larger ones
+SMALLEST = 16  # bucket
+GROWTH = 4  # from one bucket to the next, and the most that a larger size is rounded up by
+MOST = 3  # buckets of one symbol; after that only sizes above all of them get another
 
 Size: TypeAlias = Any  # int or sympy.Expr; sympy has no types
 
@@ -72,25 +73,54 @@ def _grows(e: sympy.Expr) -> bool:
 
 
 class Buckets:
-    """The sizes that a symbol is rounded up to: few, and never far above what is asked for."""
+    """The sizes that a symbol is rounded up to: few, and not far above what is asked for.
 
-    def __init__(self, most: int | None) -> None:
+    `varies`: it is known to change. Otherwise the first size is not rounded, since it may be the
+    only one, and that of a batch that multiplies all work.
+    """
+
+    def __init__(self, most: int | None, varies: bool) -> None:
         self.most = most  # as large as the symbol may become, if that is known
+        self.exact: int | None = None
+        self.varies = varies
         self.made: list[int] = []
 
     def of(self, size: int) -> int:
         """The bucket of a size; a new one where all are too small, or much too large."""
-        fitting = [b for b in self.made if b >= size]
-        near = max(SMALLEST, GROWTH * size)
-        if fitting and (min(fitting) <= near or len(self.made) >= MOST_SMALLER):
-            return min(fitting)
-        new = max(SMALLEST, -(-size // 8) * 8)
-        if self.made and not fitting:
-            new = max(new, GROWTH * max(self.made))
+        if not self.varies:
+            self.exact = size
+            self.varies = True
+        if size == self.exact:
+            return size
+        fitting = min((b for b in self.made if b >= size), default=None)
+        if fitting is not None:
+            if fitting <= max(SMALLEST, GROWTH * size) or len(self.made) >= MOST:
+                return fitting
+            new = max(size, fitting // GROWTH)
+        else:
+            new = max(size, min(GROWTH * max(self.made, default=0), GROWTH * size))
+        new = max(SMALLEST, -(-new // 8) * 8)
         if self.most is not None:
             new = max(size, min(new, self.most))
-        self.made = sorted({*self.made, new})
+        self.made.append(new)
         return new
+
+
+# Those of a symbol are the same in all graphs of one compiled function: what a forward pass keeps
+# for the backward pass is padded alike in both.
+_buckets: WeakKeyDictionary[Any, dict[sympy.Symbol, Buckets]] = WeakKeyDictionary()
+
+
+def _buckets_of(symbol: sympy.Symbol, fake: torch.SymInt) -> Buckets:
+    env: Any = fake.node.shape_env
+    most = env.var_to_range[symbol].upper if symbol in env.var_to_range else None
+    limited = most is not None and most.is_Integer and most < 2**31
+    known = _buckets.setdefault(env, {})
+    if symbol not in known:
+        # dynamic=True makes symbols of all sizes, whether they change or not.
+        varies = torch._dynamo.config.assume_static_by_default
+        known[symbol] = Buckets(int(most) if most is not None and limited else None, varies)
+    return known[symbol]
 
 
 # -- arrays ----------------------------------------------------------------------------------------
@@ -194,6 +224,8 @@ class Sizes:
     def real(self, dim: Dim) -> torch.Tensor:
         """Bool [bound]: which elements of a dim are no padding."""
         at = self.positions(self.bound_of(dim))
+        if len(dim) == 1 and is_symbolic(dim[0]):
+            return at < self.value(dim[0])
         real, inner = None, 1
         for f in reversed(dim):
             length = self.bound(f)
@@ -363,7 +395,7 @@ class PaddedGraph:
         self.inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self.symbols: list[sympy.Symbol] = []
         self.sources: list[Callable[[list[Any]], int]] = []
-        self.ranges: list[int | None] = []
+        self.buckets: list[Buckets] = []
         self._find_symbols()
         lengths: set[Any] = set()
         for node in graph.graph.nodes:
@@ -374,7 +406,6 @@ class PaddedGraph:
         self.is_length = [s in lengths for s in self.symbols]
         if not any(self.is_length):
             raise NotPaddable("no size is a symbol")
-        self.buckets = [Buckets(most) for most in self.ranges]
         self.forms: dict[int, Form] = {}  # of arguments
         self.static: list[int] = []  # arguments that are tensors of one size
         for i, node in enumerate(self.inputs):
@@ -399,10 +430,7 @@ class PaddedGraph:
             if s not in self.symbols:
                 self.symbols.append(s)
                 self.sources.append(source)
-                env = fake.node.shape_env
-                most = env.var_to_range[s].upper if env and s in env.var_to_range else None
-                limited = most is not None and most.is_Integer and most < 2**31
-                self.ranges.append(int(most) if most is not None and limited else None)
+                self.buckets.append(_buckets_of(s, fake))
 
         for i, node in enumerate(self.inputs):
             fake = node.meta.get("val")

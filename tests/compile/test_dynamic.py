@@ -284,9 +284,9 @@ def test_two_sizes_and_a_batch_that_ends():
         lambda x, w: torch.softmax(torch.tanh(x @ w).transpose(0, 1) @ x, -1),
         [
             (torch.randn(b, 6), torch.randn(6, n))
-            for b, n in ((4, 5), (4, 9), (7, 5), (40, 33), (3, 2))
+            for b, n in ((4, 5), (4, 9), (7, 5), (40, 33), (3, 2), (10, 12), (50, 20), (6, 3))
         ],
-        4,
+        5,
         dynamic=True,
     )
     device_model = copy.deepcopy(model).to("tpu")
@@ -356,8 +356,8 @@ def test_a_result_goes_in_again_without_a_copy():
         copied = _C.counters()["bytes_d2h"] - before
         assert_close(got.cpu(), want)
     assert copied <= new.nbytes
-    # Two buckets, each with the old cache overwritten and, where the caller still has it, not.
-    assert total <= 4
+    # The first size and two buckets, with the old cache overwritten or, where it is kept, not.
+    assert total <= 5
     assert_close(mine.cpu(), cache)
 
 
