@@ -80,6 +80,14 @@ class Tracing:
     drawn: int  # random draws so far from the state that the default generator has now
     # What was traced as a function of the placeholders.
     def graph(self, outputs: list[torch.Tensor | None]) -> CompiledGraph: ...
+    # One of a subgraph of the program that this thread traces; None where it traces none.
+    @staticmethod
+    def inside(device: int) -> Tracing | None: ...
+    # What was traced, for control_flow: its number, and tensors that it takes after the placeholders.
+    def subgraph(self, outputs: list[torch.Tensor]) -> tuple[int, list[torch.Tensor]]: ...
+
+# "cond", "while_loop" or "scan" (src/trace/control.cpp).
+def control_flow(op: str, tensors: list[list[torch.Tensor]], numbers: list[int]) -> list[torch.Tensor]: ...
 
 class CompiledGraph:
     nodes: int

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.passes.split_module import split_module
 from torch.utils import _pytree as pytree
 
-from torch_tpu import _C, _padding_rules, _rng_state
+from torch_tpu import _C, _control_flow, _padding_rules, _rng_state
 from torch_tpu import precision as precisions
 from torch_tpu._padding import (
     Array,
@@ -55,6 +55,7 @@ def run_graph(
     padded, so that few programs serve all (torch_tpu/_padding.py).
     """
     _rng_state.register()
+    _control_flow.register()
     if len(devices) != 1:
         return _boxed(_OpByOp(graph, devices, f"it touches {len(devices)} tpu devices"))
     apart = _not_recordable(graph)
@@ -101,6 +102,8 @@ def _not_recordable(graph: fx.GraphModule) -> dict[fx.Node, str]:
                 why = f"nothing is known of {target}"
             elif any(map(_not_recordable, _subgraphs(graph, node))):
                 why = f"{target} contains such nodes"
+            elif not free_unbacked_symbols(value) <= _known_symbols(node):
+                why = f"{target} gives numbers"
         elif node.op != "call_function":
             why = f"it is a {node.op}"
         if why is not None:
@@ -114,11 +117,14 @@ def _depends_on_values(node: fx.Node, target: torch._ops.OpOverload) -> bool:
     if torch.Tag.data_dependent_output in target.tags:
         return True
     # x[index] has that tag for the sake of masks.
-    known = free_unbacked_symbols([x.meta.get("val") for x in node.all_input_nodes])
-    return (
-        torch.Tag.dynamic_output_shape in target.tags
-        and not free_unbacked_symbols(node.meta.get("val")) <= known
-    )
+    return torch.Tag.dynamic_output_shape in target.tags and not free_unbacked_symbols(
+        node.meta.get("val")
+    ) <= _known_symbols(node)
+
+
+def _known_symbols(node: fx.Node) -> set[Any]:
+    """Numbers that depend on data and are known when the node begins: its arguments have them."""
+    return set(free_unbacked_symbols([x.meta.get("val") for x in node.all_input_nodes]))
 
 
 def _subgraphs(graph: fx.GraphModule, node: fx.Node) -> Iterator[fx.GraphModule]:

@@ -9,6 +9,7 @@
 #include "aten/all.h"
 #include "bridge/kernel.h"
 #include "trace/strided.h"
+#include "trace/subgraph.h"
 
 namespace tpu::bridge {
 namespace {
@@ -77,6 +78,7 @@ void register_ops() {
   ops::Registry& registry = ops::Registry::instance();
   aten::register_all(registry);
   trace::register_views(registry);
+  trace::register_control_flow(registry);
 
   auto& dispatcher = c10::Dispatcher::singleton();
   std::map<std::string, std::vector<Overload>> families;

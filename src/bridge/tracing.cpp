@@ -48,6 +48,14 @@ Tracing::Tracing(c10::DeviceIndex device, bool for_tpu)
 Tracing::Tracing(c10::DeviceIndex device)
     : device_(device), trace_(checked(device), Runtime::get().instances()) {}
 
+Tracing::Tracing(c10::DeviceIndex device, trace::Trace& around)
+    : device_(device), trace_(checked(device), around.instances()) {}
+
+std::unique_ptr<Tracing> Tracing::inside(c10::DeviceIndex device) {
+  trace::Trace* around = runtime::current_trace(device);
+  return std::unique_ptr<Tracing>(around ? new Tracing(device, *around) : nullptr);
+}
+
 Tracing::~Tracing() {
   RecorderLock lock;
   trace_.close();
@@ -194,6 +202,28 @@ std::unique_ptr<CompiledGraph> Tracing::graph(const std::vector<at::Tensor>& out
   }
   return std::make_unique<CompiledGraph>(device_, trace_.graph(results), std::move(arguments),
                                          std::move(memories), std::move(made));
+}
+
+Tracing::Inner Tracing::subgraph(const std::vector<at::Tensor>& outputs) {
+  TPU_CHECK(entered_, "a program can be finished only while it is traced");
+  const at::Generator g = default_generator(device_);
+  RecorderLock lock;
+  for (const Placeholder& p : placeholders_) {
+    TPU_CHECK(read_value(p.base) == p.value, ErrorKind::kUnsupported,
+              "it writes into a tensor that it was given");
+  }
+  std::vector<trace::ValuePtr> results;
+  for (const at::Tensor& t : outputs) {
+    TPU_CHECK(t.is_privateuseone() && t.device().index() == device_, ErrorKind::kUnsupported,
+              "result ", results.size(), " lies on ", t.device().str(),
+              " and not on tpu:", int{device_});
+    results.push_back(apply_bits(read_value(t), t));
+  }
+  trace::Trace::Inner made =
+      trace_.subgraph(results, static_cast<TpuGenerator*>(g.unsafeGetGeneratorImpl())->state());
+  Inner inner{made.number, {}};
+  for (trace::ValuePtr& v : made.captured) inner.captured.push_back(make_tensor(std::move(v)));
+  return inner;
 }
 
 }  // namespace tpu::bridge

@@ -21,6 +21,8 @@ class Tracing {
   Tracing(c10::DeviceIndex device, bool for_tpu);
   // For `graph`: what is traced runs here.
   explicit Tracing(c10::DeviceIndex device);
+  // For `subgraph`: of the program that this thread traces; null where it traces none.
+  static std::unique_ptr<Tracing> inside(c10::DeviceIndex device);
   ~Tracing();
   Tracing(const Tracing&) = delete;
   Tracing& operator=(const Tracing&) = delete;
@@ -51,7 +53,16 @@ class Tracing {
   // The same as a function of the placeholders; undefined outputs stay so.
   std::unique_ptr<CompiledGraph> graph(const std::vector<at::Tensor>& outputs);
 
+  // The same for a control-flow op to run (trace/subgraph.h): its number, and tensors that it takes
+  // behind the placeholders. Their strides are lost: results are row-major.
+  struct Inner {
+    int64_t number;
+    std::vector<at::Tensor> captured;
+  };
+  Inner subgraph(const std::vector<at::Tensor>& outputs);
+
  private:
+  Tracing(c10::DeviceIndex device, trace::Trace& around);
   struct Placeholder {
     at::Tensor base;  // row-major over the storage of what the user has
     trace::ValuePtr value;

@@ -457,4 +457,14 @@ void Context::assert_none(Value violated, const std::string& text, ErrorKind kin
                   true);
 }
 
+const Subgraphs& Context::subgraphs() const {
+  TPU_CHECK(options_.subgraphs, ErrorKind::kInternal, "there are no traced subgraphs here");
+  return *options_.subgraphs;
+}
+
+Values Context::run(int64_t subgraph, const Values& arguments, Value random,
+                    std::vector<Assertion>& assertions) {
+  return subgraphs().lower(b, subgraph, arguments, random, options_.target, assertions);
+}
+
 }  // namespace tpu::ops

@@ -46,6 +46,28 @@ struct Target {
   bool tpu_calls = false;  // those that libtpu has, and no CPU plugin
 };
 
+// What an op asserts: the operands of Host::assertion.
+struct Assertion {
+  Value violated, value;
+  ErrorKind kind;
+  std::string text;
+  bool spoils;
+};
+
+// Traced subgraphs, by the number that the key of a control-flow op holds.
+class Subgraphs {
+ public:
+  virtual ~Subgraphs() = default;
+  // Of one run: 32-bit random draws, in whole Philox blocks, and how many assertions it makes.
+  virtual int64_t draws(int64_t number) const = 0;
+  virtual int64_t assertions(int64_t number) const = 0;
+  virtual std::vector<Type> result_types(int64_t number) const = 0;
+  // Appends its instructions to the open block and gives its results. `random`: ui64[2], the state
+  // before its first draw; invalid where it draws nothing.
+  virtual Values lower(hlo::Builder& b, int64_t number, const Values& arguments, Value random,
+                       Target target, std::vector<Assertion>& assertions) const = 0;
+};
+
 // The text with a number in place of "{}".
 std::string with_number(std::string text, std::string_view number);
 
@@ -62,6 +84,7 @@ struct ContextOptions {
   DType default_dtype = DType::kF32;
   Type out_type;  // for out_op
   Target target;
+  const Subgraphs* subgraphs = nullptr;
 };
 
 class Context {
@@ -217,6 +240,20 @@ class Context {
   Value checked_place(Value index, int64_t size, bool wrap, const BadIndex& error);
   // General form: text reported when `violated` (any dims, bool) has a true element.
   void assert_none(Value violated, const std::string& text, ErrorKind kind = ErrorKind::kInvalid);
+
+  // ---- Subgraphs.
+  const Subgraphs& subgraphs() const;
+  // Runs one in the open block, which may be a region; what it asserts is to be carried out of that
+  // and reported.
+  Values run(int64_t subgraph, const Values& arguments, Value random,
+             std::vector<Assertion>& assertions);
+  void report(const Assertion& a) {
+    host_.assertion(b, a.violated, a.value, a.kind, a.text, a.spoils);
+  }
+  // ui64[2]: the state before that many 32-bit draws; invalid for none.
+  Value random_state(int64_t draws) {
+    return draws > 0 ? host_.random_state(b, draws) : Value();
+  }
 
  private:
   Value checked(Value index, int64_t size, bool wrap, const BadIndex& error, bool written);

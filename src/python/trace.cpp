@@ -13,6 +13,7 @@
 #include "bridge/dtype.h"
 #include "bridge/errors.h"
 #include "bridge/graph.h"
+#include "bridge/kernel.h"
 #include "bridge/prefix.h"
 #include "bridge/tracing.h"
 #include "trace/trace.h"
@@ -80,6 +81,16 @@ py::dict finish(Tracing& t, const std::vector<at::Tensor>& outputs, bool asserti
   return d;
 }
 
+// Records an op of trace/control.cpp: its lists of tensors, then its numbers.
+std::vector<at::Tensor> control_flow(const std::string& op,
+                                     const std::vector<std::vector<at::Tensor>>& tensors,
+                                     const std::vector<int64_t>& numbers) {
+  std::vector<c10::IValue> arguments;
+  for (const auto& list : tensors) arguments.emplace_back(c10::List<at::Tensor>(list));
+  for (const int64_t n : numbers) arguments.emplace_back(n);
+  return guarded([&] { return bridge::call(("tpu::" + op).c_str(), arguments); });
+}
+
 }  // namespace
 
 void bind_tracing(py::module_& m) {
@@ -100,6 +111,12 @@ void bind_tracing(py::module_& m) {
                  [&] { return std::make_unique<Tracing>(static_cast<c10::DeviceIndex>(device)); });
            }),
            py::arg("device"))
+      .def_static(
+          "inside",
+          [](int device) {
+            return guarded([&] { return Tracing::inside(static_cast<c10::DeviceIndex>(device)); });
+          },
+          py::arg("device"))
       .def("enter", [](Tracing& t) { guarded([&] { t.enter(); }); })
       .def("exit", [](Tracing& t) { guarded([&] { t.exit(); }); })
       .def("placeholder",
@@ -110,6 +127,11 @@ void bind_tracing(py::module_& m) {
       .def("finish",
            [](Tracing& t, const std::vector<at::Tensor>& outputs, bool assertions) {
              return guarded([&] { return finish(t, outputs, assertions); });
+           })
+      .def("subgraph",
+           [](Tracing& t, const std::vector<at::Tensor>& outputs) {
+             Tracing::Inner inner = guarded([&] { return t.subgraph(outputs); });
+             return py::make_tuple(inner.number, std::move(inner.captured));
            })
       .def_property_readonly("drawn", &Tracing::drawn)
       .def("graph", [](Tracing& t, const std::vector<std::optional<at::Tensor>>& outputs) {
@@ -142,6 +164,7 @@ void bind_tracing(py::module_& m) {
                      const std::vector<int64_t>& strides) {
     return guarded([&] { return bridge::prefix(flat, sizes, strides); });
   });
+  m.def("control_flow", &control_flow, py::arg("op"), py::arg("tensors"), py::arg("numbers"));
   m.def("push_path",
         [](const std::string& path) { module_path.push_back(trace::intern_path(path)); });
   m.def("pop_path", [] {

@@ -86,6 +86,7 @@ std::vector<hlo::Value> Instance::lower(Builder& b, ops::Host& host,
   options.default_dtype = call.modes.default_dtype;
   if (call.out_type) options.out_type = *call.out_type;
   options.target = target;
+  options.subgraphs = table;
   ops::Context x(b, host, options);
 
   bool has_double = is_double(call.modes.default_dtype);
@@ -180,6 +181,7 @@ const Instance& InstanceTable::get(std::string_view key) {
     return *it->second;
   const ops::Registry& registry = ops::Registry::instance();
   Instance inst;
+  inst.table = this;
   inst.call = decode(key, registry);
   inst.def = &registry.all()[static_cast<size_t>(inst.call.op_id)];
 

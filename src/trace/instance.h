@@ -6,6 +6,7 @@
 // user's line.
 #pragma once
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
@@ -28,8 +29,12 @@ struct OutputSpec {
   bool row_major = true;
 };
 
+class InstanceTable;
+struct Subgraph;
+
 struct Instance {
   uint32_t id = 0;
+  const InstanceTable* table = nullptr;
   const ops::OpDef* def = nullptr;
   Call call;
   std::vector<OutputSpec> outputs;
@@ -53,7 +58,8 @@ struct Instance {
   Dims order(size_t i, const std::vector<hlo::Value>& results) const;
 };
 
-class InstanceTable {
+// With the subgraphs that keys of control-flow ops name.
+class InstanceTable final : public ops::Subgraphs {
  public:
   // The instance of this key, made if need be. Under the recorder's lock.
   const Instance& get(std::string_view key);
@@ -64,6 +70,17 @@ class InstanceTable {
   void set_target(ops::Target t) { target_ = t; }
   ops::Target target() const { return target_; }
 
+  // The number of a subgraph of this content; its nodes are of this table. Under the recorder's
+  // lock.
+  int64_t add(Subgraph g);
+  const Subgraph& subgraph(int64_t number) const;
+  int64_t draws(int64_t number) const override;
+  int64_t assertions(int64_t number) const override;
+  std::vector<Type> result_types(int64_t number) const override;
+  ops::Values lower(hlo::Builder& b, int64_t number, const ops::Values& arguments,
+                    hlo::Value random, ops::Target target,
+                    std::vector<ops::Assertion>& assertions) const override;
+
  private:
   struct KeyHash {
     size_t operator()(std::string_view k) const;
@@ -71,6 +88,8 @@ class InstanceTable {
   std::deque<Instance> instances_;
   std::deque<std::string> keys_;
   std::unordered_map<std::string_view, const Instance*, KeyHash> by_key_;
+  std::vector<std::shared_ptr<const Subgraph>> subgraphs_;
+  std::unordered_map<std::string, int64_t> subgraph_numbers_;
   ops::Target target_;
 };
 

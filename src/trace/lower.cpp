@@ -1,5 +1,6 @@
 #include "trace/lower.h"
 
+#include "trace/subgraph.h"
 #include "trace/trace.h"
 
 namespace tpu::trace {
@@ -69,6 +70,11 @@ class WindowHost final : public ops::Host {
   void assertion(Builder& b, hlo::Value violated, hlo::Value value, ErrorKind kind,
                  std::string text, bool spoils) override {
     if (!keep_assertions) return;
+    if (of_region) {
+      if (const std::string& line = (*lines)[number_]; !line.empty()) text += "\n  at " + line;
+      of_region->push_back({violated, value, kind, std::move(text), spoils});
+      return;
+    }
     flags_.push_back(b.reshape(b.convert(violated, DType::kI64), {1}));
     flags_.push_back(b.reshape(b.convert(value, DType::kI64), {1}));
     assertions.push_back({kind, std::move(text), number_, spoils});
@@ -79,6 +85,9 @@ class WindowHost final : public ops::Host {
 
   bool keep_assertions = true;
   std::vector<Assertion> assertions;
+  // Of a subgraph: where its assertions go instead, and the lines of its nodes.
+  std::vector<ops::Assertion>* of_region = nullptr;
+  const std::vector<std::string>* lines = nullptr;
 
  private:
   hlo::Value take(Builder& b, Pack p) {
@@ -108,19 +117,31 @@ class WindowHost final : public ops::Host {
 
 size_t input_count(const Node& n) { return n.inst->call.tensors.size(); }
 
-// The node of each output of the window.
-std::vector<size_t> producers(const Window& w) {
-  std::vector<size_t> all(w.outputs().size());
-  for (size_t n = 0; n < w.nodes().size(); ++n) {
-    const Node& node = w.nodes()[n];
+// The nodes of a window or of a subgraph.
+struct Nodes {
+  std::span<const Node> nodes;
+  std::span<const int32_t> inputs;
+
+  explicit Nodes(const Window& w) : nodes(w.nodes()), inputs(w.inputs()) {}
+  explicit Nodes(const Graph& g) : nodes(g.nodes), inputs(g.inputs) {}
+  size_t outputs() const {
+    return nodes.empty() ? 0 : nodes.back().first_output + nodes.back().inst->outputs.size();
+  }
+};
+
+// The node of each output.
+std::vector<size_t> producers(const Nodes& w) {
+  std::vector<size_t> all(w.outputs());
+  for (size_t n = 0; n < w.nodes.size(); ++n) {
+    const Node& node = w.nodes[n];
     for (size_t o = 0; o < node.inst->outputs.size(); ++o) all[node.first_output + o] = n;
   }
   return all;
 }
 
 // Nodes that a live output needs, or that assert something.
-std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live, bool assertions) {
-  const auto& nodes = w.nodes();
+std::vector<bool> needed_nodes(const Nodes& w, std::span<const int32_t> live, bool assertions) {
+  const auto& nodes = w.nodes;
   const std::vector<size_t> producer = producers(w);
   std::vector<bool> needed(nodes.size());
   for (int32_t o : live) needed[producer[static_cast<size_t>(o)]] = true;
@@ -128,7 +149,7 @@ std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live, b
     if (assertions && nodes[n].inst->assertions > 0) needed[n] = true;
     if (!needed[n]) continue;
     for (size_t i = 0; i < input_count(nodes[n]); ++i) {
-      const int32_t r = w.inputs()[nodes[n].first_input + i], output = ~r;
+      const int32_t r = w.inputs[nodes[n].first_input + i], output = ~r;
       if (r < 0) needed[producer[static_cast<size_t>(output)]] = true;
     }
   }
@@ -137,28 +158,47 @@ std::vector<bool> needed_nodes(const Window& w, std::span<const int32_t> live, b
 
 // Lowers the nodes that `live` outputs need, in order; `name` gives each its location.
 template <class Name>
-std::vector<hlo::Value> run_nodes(const Window& w, std::span<const int32_t> live, Builder& b,
+std::vector<hlo::Value> run_nodes(const Nodes& w, std::span<const int32_t> live, Builder& b,
                                   WindowHost& host, const std::vector<hlo::Value>& parameters,
                                   ops::Target target, const Name& name) {
-  std::vector<hlo::Value> computed(w.outputs().size());
+  std::vector<hlo::Value> computed(w.outputs());
   const std::vector<bool> needed = needed_nodes(w, live, host.keep_assertions);
-  for (size_t n = 0; n < w.nodes().size(); ++n) {
+  for (size_t n = 0; n < w.nodes.size(); ++n) {
     if (!needed[n]) continue;
-    const Node& node = w.nodes()[n];
+    const Node& node = w.nodes[n];
     std::vector<hlo::Value> inputs;
     for (size_t i = 0; i < input_count(node); ++i) {
-      const int32_t r = w.inputs()[node.first_input + i], output = ~r;
+      const int32_t r = w.inputs[node.first_input + i], output = ~r;
       inputs.push_back(r >= 0 ? parameters[static_cast<size_t>(r)]
                               : computed[static_cast<size_t>(output)]);
     }
-    b.set_location(name(node));
+    name(node);
     host.enter(node, n);
     const auto results = node.inst->lower(b, host, inputs, target);
     host.leave();
     for (size_t o = 0; o < results.size(); ++o) computed[node.first_output + o] = results[o];
   }
-  b.set_location("");
   return computed;
+}
+
+std::vector<int32_t> outputs_among(std::span<const int32_t> results) {
+  std::vector<int32_t> live;
+  for (int32_t r : results) {
+    if (r < 0) live.push_back(~r);
+  }
+  return live;
+}
+
+std::vector<hlo::Value> picked(std::span<const int32_t> results,
+                               const std::vector<hlo::Value>& parameters,
+                               const std::vector<hlo::Value>& computed) {
+  std::vector<hlo::Value> values;
+  for (int32_t r : results) {
+    const int32_t output = ~r;
+    values.push_back(r >= 0 ? parameters[static_cast<size_t>(r)]
+                            : computed[static_cast<size_t>(output)]);
+  }
+  return values;
 }
 
 // "layers.0.mlp|aten::mm|model.py:12 in forward": the compiler carries it to its own instructions.
@@ -199,10 +239,11 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
 
   WindowHost host(b, packs);
   const std::vector<hlo::Value> computed =
-      run_nodes(w, live, b, host, parameters, target, [&](const Node& node) {
+      run_nodes(Nodes(w), live, b, host, parameters, target, [&](const Node& node) {
         const std::string line = line_of(node.location);
-        return node.inst->def->name + (line.empty() ? "" : " at " + line);
+        b.set_location(node.inst->def->name + (line.empty() ? "" : " at " + line));
       });
+  b.set_location("");
   std::vector<hlo::Value> outputs;
   for (int32_t o : live) outputs.push_back(computed[static_cast<size_t>(o)]);
   result.assertions = std::move(host.assertions);
@@ -214,7 +255,7 @@ Lowered lower(const Window& w, std::span<const int32_t> live, const std::vector<
 std::vector<std::vector<bool>> dependencies(const Window& w, std::span<const int32_t> live,
                                             std::span<const Assertion> assertions) {
   const size_t parameters = w.parameters().size();
-  const std::vector<size_t> producer = producers(w);
+  const std::vector<size_t> producer = producers(Nodes(w));
   std::vector<std::vector<bool>> of_node;
   size_t next = 0;  // assertions are in the order of their nodes
   for (const Node& n : w.nodes()) {
@@ -254,20 +295,13 @@ Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target ta
     generator = b.parameter({DType::kU64, {2}});
     f.argument_attributes.push_back(alias_attribute(static_cast<int64_t>(results.outputs.size())));
   }
-  std::vector<int32_t> live;
-  for (int32_t o : results.outputs) {
-    if (o < 0) live.push_back(~o);
-  }
   WindowHost host(b, w.packs(), generator);
   host.keep_assertions = results.assertions;
-  const std::vector<hlo::Value> computed = run_nodes(
-      w, live, b, host, parameters, target, [](const Node& node) { return traced_name(node); });
-  std::vector<hlo::Value> outputs;
-  for (int32_t o : results.outputs) {
-    const int32_t n = ~o;
-    outputs.push_back(o >= 0 ? parameters[static_cast<size_t>(o)]
-                             : computed[static_cast<size_t>(n)]);
-  }
+  const std::vector<hlo::Value> computed =
+      run_nodes(Nodes(w), outputs_among(results.outputs), b, host, parameters, target,
+                [&](const Node& node) { b.set_location(traced_name(node)); });
+  b.set_location("");
+  std::vector<hlo::Value> outputs = picked(results.outputs, parameters, computed);
   if (generator.valid()) {
     outputs.push_back(
         WindowHost::advanced(b, generator, static_cast<int64_t>(results.random_draws)));
@@ -276,6 +310,30 @@ Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target ta
   if (const hlo::Value flags = host.flags(); flags.valid()) outputs.push_back(flags);
   b.finish(outputs);
   return lowered;
+}
+
+// Its instructions carry the location of the op whose region they are in.
+ops::Values InstanceTable::lower(Builder& b, int64_t number, const ops::Values& arguments,
+                                 hlo::Value random, ops::Target target,
+                                 std::vector<ops::Assertion>& assertions) const {
+  const Subgraph& g = subgraph(number);
+  TPU_CHECK(arguments.size() == g.arguments.size(), "a subgraph of ", g.arguments.size(),
+            " arguments is given ", arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    TPU_CHECK(arguments[i].type() == *g.arguments[i], "argument ", i, " of a subgraph is ",
+              hlo::to_string(*g.arguments[i]), ", and it is given ",
+              hlo::to_string(arguments[i].type()));
+  }
+  std::vector<hlo::Value> parameters;
+  for (const Graph::Parameter& p : g.graph.parameters)
+    parameters.push_back(arguments[static_cast<size_t>(p.argument)]);
+  WindowHost host(b, g.graph.packs, random);
+  host.of_region = &assertions;
+  host.lines = &g.lines;
+  const std::vector<hlo::Value> computed =
+      run_nodes(Nodes(g.graph), outputs_among(g.graph.results), b, host, parameters, target,
+                [](const Node&) {});
+  return picked(g.graph.results, parameters, computed);
 }
 
 }  // namespace tpu::trace

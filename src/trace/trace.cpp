@@ -131,6 +131,32 @@ Graph Trace::graph(const std::vector<ValuePtr>& results) {
   return g;
 }
 
+Trace::Inner Trace::subgraph(const std::vector<ValuePtr>& results,
+                             const std::shared_ptr<RandomState>& source) {
+  for (const RandomSource& s : sources_) {
+    TPU_CHECK(s.state == source, ErrorKind::kUnsupported,
+              "it draws from a generator besides the device's default one");
+  }
+  Subgraph g;
+  Inner made;
+  g.graph = graph(results);
+  for (const ValuePtr& v : placeholders_) g.arguments.push_back(v->type);
+  for (Graph::Parameter& p : g.graph.parameters) {
+    if (p.argument >= 0) continue;
+    p.argument = static_cast<int32_t>(g.arguments.size());
+    g.arguments.push_back(p.constant->type);
+    made.captured.push_back(std::exchange(p.constant, {}));
+  }
+  for (const Node& n : g.graph.nodes) {
+    g.assertions += n.inst->assertions;
+    g.lines.push_back(n.inst->assertions > 0 ? line_of(n.location) : "");
+  }
+  if (!sources_.empty()) g.draws = sources_[0].draws;
+  g.graph.sources.clear();
+  made.number = instances_.add(std::move(g));
+  return made;
+}
+
 void Trace::close() {
   static const auto failure = std::make_shared<const Error>(
       ErrorKind::kInvalid, "this tensor was made while a program was traced, and has no value");

@@ -13,6 +13,7 @@
 
 #include "trace/graph.h"
 #include "trace/lower.h"
+#include "trace/subgraph.h"
 
 namespace tpu::trace {
 
@@ -56,6 +57,14 @@ class Trace {
   // What has been recorded, as a graph with these results; the n-th placeholder is its n-th
   // argument.
   Graph graph(const std::vector<ValuePtr>& results);
+  // The same to be run by an op of the program around this one: its number in the table, and the
+  // values that the traced code brought along, which are arguments behind the placeholders. It may
+  // draw from that state only.
+  struct Inner {
+    int64_t number;
+    std::vector<ValuePtr> captured;
+  };
+  Inner subgraph(const std::vector<ValuePtr>& results, const std::shared_ptr<RandomState>& source);
   // Ends it: pending values fail, tensors with a value that were written get it back.
   void close();
 

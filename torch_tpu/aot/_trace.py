@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from torch_tpu import _C, precision
+from torch_tpu import _C, _control_flow, precision
 
 PRECISIONS = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 
@@ -67,6 +67,7 @@ def trace(
     if precision_name is not None and precision_name not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         raise ValueError(f"precision is one of {names}, got {precision_name!r}")
+    _control_flow.register()
     tracer = _Tracer(target, args, kwargs or {}, mode, optimizer)
     with contextlib.ExitStack() as stack:
         if precision_name is not None:
