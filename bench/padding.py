@@ -25,8 +25,14 @@ class Decoder(nn.Module):
         self.embed = nn.Embedding(1000, WIDTH)
         self.blocks = nn.ModuleList(
             nn.ModuleList(
-                [nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)]
-                + [nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)]
+                [
+                    nn.LayerNorm(WIDTH),
+                    nn.Linear(WIDTH, 3 * WIDTH),
+                    nn.Linear(WIDTH, WIDTH),
+                    nn.LayerNorm(WIDTH),
+                    nn.Linear(WIDTH, 4 * WIDTH),
+                    nn.Linear(4 * WIDTH, WIDTH),
+                ]
             )
             for _ in range(LAYERS)
         )

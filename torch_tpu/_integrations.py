@@ -21,6 +21,7 @@ def install() -> None:
     when_imported("torch._dynamo.device_interface", _dynamo_device)
     when_imported("torch._dynamo.trace_rules", _dynamo_rules)
     when_imported("torch._subclasses.fake_impls", _fake_rules)
+    when_imported("torch.nn.attention.flex_attention", _flex_attention)
     when_imported("safetensors", _safetensors)
     when_imported("accelerate.utils.modeling", _accelerate_memory)
 
@@ -49,9 +50,10 @@ def _dynamo_device(device_interface: ModuleType) -> None:
 
 
 def _dynamo_rules(trace_rules: ModuleType) -> None:
-    # Our own code is called, not traced into. precision() is: it annotates the graph.
+    # Our own code is called, not traced into. precision() is: it annotates the graph. So is what
+    # torch's own code calls in place of a function of its own.
     for module in pkgutil.iter_modules(torch_tpu.__path__):
-        if module.name not in ("_C", "precision"):
+        if module.name not in ("_C", "_flex_attention", "precision"):
             trace_rules.add(f"torch_tpu.{module.name}")
 
 
@@ -59,6 +61,12 @@ def _fake_rules(fake_impls: ModuleType) -> None:
     from torch_tpu import _fake
 
     _fake.install(fake_impls.op_implementations_dict)
+
+
+def _flex_attention(module: ModuleType) -> None:
+    from torch_tpu import _flex_attention
+
+    _flex_attention.install(module)
 
 
 # -- safetensors -----------------------------------------------------------------------------------

@@ -116,7 +116,8 @@ Values cond(Context& x, const Values& pred, const Values& when_true, const Value
 }
 
 // The condition is computed at the end of the body where it asserts something or draws numbers:
-// from the region of its own nothing but its result gets out.
+// from the region of its own nothing but its result gets out. A violation ends the loop: what was
+// computed with a bad index might never let it end.
 Values while_loop(Context& x, const Values& init, const Values& cond_inputs,
                   const Values& body_inputs, int64_t cond, int64_t body) {
   Builder& b = x.b;
@@ -135,7 +136,7 @@ Values while_loop(Context& x, const Values& init, const Values& cond_inputs,
   // Carried: the user's, which run it is, whether it takes place, violations of condition and body.
   std::vector<Assertion> of_first, assertions;
   Values state = init;
-  const Value first = b.constant(DType::kI64, 0);
+  const Value first = draws > 0 ? b.constant(DType::kI64, 0) : Value();
   if (draws > 0) state.push_back(first);
   const size_t at_condition = state.size();
   if (at_end) state.push_back(holds(init, first, of_first));
@@ -145,7 +146,10 @@ Values while_loop(Context& x, const Values& init, const Values& cond_inputs,
 
   const auto condition = [&](const Values& s) {
     std::vector<Assertion> none;
-    return Values{at_end ? s[at_condition] : holds(s, Value(), none)};
+    Value go_on = at_end ? s[at_condition] : holds(s, Value(), none);
+    for (size_t i = at_flags; i < s.size(); i += 2)
+      go_on = b.logical_and(go_on, b.logical_not(s[i]));
+    return Values{go_on};
   };
   const auto step = [&](const Values& s) {
     Values arguments = part(s, 0, n);
