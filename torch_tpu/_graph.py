@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.passes.split_module import split_module
 from torch.utils import _pytree as pytree
 
-from torch_tpu import _C, _control_flow, _padding_rules, _rng_state
+from torch_tpu import _C, _control_flow, _padding_math, _padding_rules, _rng_state  # noqa: F401
 from torch_tpu import precision as precisions
 from torch_tpu._padding import (
     Array,
