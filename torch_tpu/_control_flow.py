@@ -23,7 +23,7 @@ from torch._higher_order_ops.scan import scan_op, scan_op_dense
 from torch._higher_order_ops.while_loop import while_loop_dense, while_loop_op
 from torch.utils import _pytree as pytree
 
-from torch_tpu import _C, precision
+from torch_tpu import _C, _flex_attention, precision
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ def register() -> None:
     ):
         operator.py_impl(DispatchKey.PrivateUse1)(_kernel(operator.__name__, native, dense))
         operator._dispatch_cache.clear()
+    _flex_attention.register()
 
 
 def _kernel(name: str, native: Callable[..., Any], dense: Callable[..., Any]) -> Callable[..., Any]:

@@ -460,3 +460,76 @@ def test_libtpu_compiles_control_flow():
     pytest.importorskip("libtpu")
     report = torch_tpu.aot.compile(power, (torch.randn(128), torch.tensor(3)), chip="v6e")
     assert report.fits
+
+
+# -- flex_attention --------------------------------------------------------------------------------
+
+
+def attention(q, k, v, bias=None, mask=None):
+    """What flex_attention computes, and the log of its sums."""
+    groups = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+def heads(queries, keys, length=24, width=8):
+    return [torch.randn(2, h, length, width, requires_grad=True) for h in (queries, keys, keys)]
+
+
+def same_attention(f, want, args):
+    """Results and gradients of `f` compiled on tpu are those of `want` on the CPU."""
+    compiled = torch.compile(f, fullgraph=True)
+    for n in range(2):
+        mine = on_tpu(args)
+        got, count = counted(lambda mine=mine: compiled(*mine))
+        if n:
+            assert count == {"executes": 1, "compiles": 0, "bytes_d2h": 0}
+    expected = want(*args)
+    got, expected = _leaves(got), _leaves(expected)
+    tangents = [torch.randn_like(e) for e in expected]
+    assert_close(_cpu(got), _detached(expected), rtol=1e-4, atol=1e-5)
+    made, wanted = (
+        torch.autograd.grad(o, [a for a in i if a.requires_grad], t)
+        for o, i, t in ((got, mine, on_tpu(tangents)), (expected, args, tangents))
+    )
+    assert_close(_cpu(made), _detached(wanted), rtol=1e-3, atol=1e-4)
+
+
+def test_scores_with_a_captured_bias():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def f(q, k, v, bias):
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[h, i, j])
+
+    args = [*heads(4, 4), torch.randn(4, 24, 24, requires_grad=True)]
+    same_attention(f, lambda q, k, v, bias: attention(q, k, v, bias)[0], args)
+
+
+def test_groups_of_queries_and_the_log_of_the_sums():
+    from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+
+    def f(q, k, v):
+        out, aux = flex_attention(q, k, v, enable_gqa=True, return_aux=AuxRequest(lse=True))
+        return out, aux.lse
+
+    same_attention(f, attention, heads(4, 2))
+
+
+def test_a_block_mask():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def causal(b, h, i, j):
+        return i >= j
+
+    mask = create_block_mask(causal, None, None, 256, 256, device="tpu")
+
+    def f(q, k, v):
+        return flex_attention(q, k, v, block_mask=mask)
+
+    below = torch.ones(256, 256).tril().bool()
+    same_attention(f, lambda q, k, v: attention(q, k, v, mask=below)[0], heads(2, 2, 256))
