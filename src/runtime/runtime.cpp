@@ -399,7 +399,10 @@ void Runtime::after_record(Device& d) {
 
 void Runtime::flush(Device& d, FlushReason why) {
   trace::Window& w = d.window;
-  if (w.empty()) return;
+  if (w.empty()) {
+    if (!w.parameters().empty()) w.clear();  // arguments of a graph that has no ops
+    return;
+  }
   ++counters().flushes[static_cast<size_t>(why)];
   counters().nodes += static_cast<int64_t>(w.nodes().size());
   d.uploaded_bytes = 0;

@@ -58,6 +58,21 @@ def test_a_call_is_one_launch(kinds):
     assert kinds[0].op_by_op is None
 
 
+def test_a_graph_without_ops_leaves_nothing_behind():
+    double = torch.compile(lambda x: x * 2)
+    x, y = torch.randn(16, device="tpu"), torch.randn(1024, device="tpu")
+    for _ in range(2):
+        double(x)
+    through = torch.compile(lambda y: y.clone())
+    before = _C.counters()["compiles"], torch.tpu.memory_allocated()
+    copy = through(y)
+    assert copy.data_ptr() != y.data_ptr()
+    del y, copy
+    assert torch.tpu.memory_allocated() <= before[1] - 4096
+    double(x)
+    assert _C.counters()["compiles"] == before[0]
+
+
 def test_training_step_is_two_launches_and_the_optimizers():
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Linear(16, 3)).to(
         "tpu"
