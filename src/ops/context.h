@@ -251,9 +251,7 @@ class Context {
     host_.assertion(b, a.violated, a.value, a.kind, a.text, a.spoils);
   }
   // ui64[2]: the state before that many 32-bit draws; invalid for none.
-  Value random_state(int64_t draws) {
-    return draws > 0 ? host_.random_state(b, draws) : Value();
-  }
+  Value random_state(int64_t draws) { return draws > 0 ? host_.random_state(b, draws) : Value(); }
 
  private:
   Value checked(Value index, int64_t size, bool wrap, const BadIndex& error, bool written);

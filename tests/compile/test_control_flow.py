@@ -13,7 +13,6 @@ from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as map_over
 from torch.testing import assert_close
 
-import torch_tpu
 from torch_tpu import _C
 
 
@@ -456,9 +455,26 @@ def test_compile_ahead_traces_control_flow():
 
 
 @pytest.mark.tpu_aot
+@pytest.mark.skipif(
+    not any(Path(p, "libtpu").is_dir() for p in sys.path) and "TPU_LIBRARY_PATH" not in os.environ,
+    reason="libtpu is not installed",
+)
 def test_libtpu_compiles_control_flow():
-    pytest.importorskip("libtpu")
-    report = torch_tpu.aot.compile(power, (torch.randn(128), torch.tensor(3)), chip="v6e")
+    from torch_tpu import aot
+
+    def f(p, n, c, xs, table):
+        def row(c, x):
+            noisy = torch.cond(p, lambda c: c + torch.rand_like(c), lambda c: c * 2, (c,))
+            return noisy + x, noisy @ table
+
+        c, ys = scan(row, c, xs, dim=0)
+        zero = torch.zeros((), dtype=torch.int64, device=xs.device)
+        return while_loop(
+            lambda i, y: i < n, lambda i, y: (i + 1, y + table[i[None] % 8]), (zero, ys.sum(0))
+        )
+
+    args = torch.tensor(True), torch.tensor(3), torch.randn(8, 128), torch.randn(6, 8, 128)
+    report = aot.compile(f, (*args, torch.randn(128, 128)), topology="v6e:1x1")
     assert report.fits
 
 
