@@ -367,6 +367,11 @@ void Runtime::record(Device& d, const trace::Instance& inst,
   for (const trace::ValuePtr& v : inputs) {
     if (v->state == trace::Value::State::kPending && v->epoch == d.window.epoch())
       flush(d, FlushReason::kBoundary);
+    TPU_CHECK(
+        v->state != trace::Value::State::kPending || v->epoch == t->window().epoch(),
+        ErrorKind::kUnsupported,
+        "the body of a control-flow op uses a tensor of the program around it that is none of "
+        "its arguments");
   }
   t->window().record(inst, inputs, numbers, random,
                      source.capture_traced ? source.capture_traced() : trace::Location(), outputs);

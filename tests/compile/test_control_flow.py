@@ -143,6 +143,9 @@ def test_gradients_of_a_loop():
     for _ in range(3):
         want = want.sin() * 1.1
     assert_close(got.detach().cpu(), want.detach())
+    got.sum().backward()
+    want.sum().backward()
+    assert_close(on.grad.cpu(), x.grad)
 
 
 def test_an_int_that_a_loop_carries():
@@ -150,9 +153,14 @@ def test_an_int_that_a_loop_carries():
         return while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, x * 2), (0, x))
 
     x = torch.randn(3)
-    i, y = torch.compile(f, fullgraph=True)(x.to("tpu"))
-    assert int(i) == 4
-    assert_close(y.cpu(), x * 16)
+    compiled = torch.compile(f, fullgraph=True)
+    for n in range(2):
+        (i, y), count = counted(lambda: compiled(x.to("tpu")))
+        assert i == 4
+        assert_close(y.cpu(), x * 16)
+        assert count["executes"] == 1
+        assert count["compiles"] == 1 - n
+        assert count["bytes_d2h"] == 8
 
 
 def test_a_body_that_changes_a_shape_is_torchs_error():
@@ -452,6 +460,26 @@ def test_compile_ahead_traces_control_flow():
     text = _trace.trace(f, (torch.tensor(True), torch.randn(3), torch.randn(5, 3))).text
     assert text.count("stablehlo.while") == 1
     assert text.count("stablehlo.if") == 1
+
+
+def test_compile_ahead_traces_gradients_of_control_flow():
+    """The backward pass runs on another thread, which traces bodies, too."""
+    from torch_tpu.aot import _trace
+
+    def f(p, w, xs):
+        def row(c, x):
+            return c @ w + x, torch.cond(p, lambda c: c.sin(), lambda c: c * 2, (c,))
+
+        c, ys = scan(row, xs[0], xs, dim=0)
+        return (ys * ys).sum() + c.sum()
+
+    args = torch.tensor(True), torch.randn(4, 4, requires_grad=True), torch.randn(6, 4, 4)
+    for g in (f, torch.compile(f, fullgraph=True)):
+        torch._dynamo.reset()
+        program = _trace.trace(g, args, mode="train")
+        assert program.outputs == ["loss", "grad of args[1]"]
+        assert program.text.count("stablehlo.while") == 2
+        assert program.text.count("stablehlo.if") == 2
 
 
 @pytest.mark.tpu_aot

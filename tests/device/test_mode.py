@@ -310,3 +310,24 @@ def test_info_without_a_plugin(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1 and done.stdout == ""
     assert str(path) in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_backward_pass_keeps_what_it_inherited_when_it_sets_its_own():
+    seen = []
+
+    class Noting(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            with torch.tpu.set_eager_mode(STRICT):
+                seen.append(get_precision())
+            seen.append(get_precision())
+            return grad
+
+    x = torch.randn(3, device="tpu", requires_grad=True)
+    with torch.tpu.precision(Precision.DEFAULT):
+        Noting.apply(x).sum().backward()
+    assert seen == [Precision.DEFAULT] * 2
