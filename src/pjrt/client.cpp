@@ -1,6 +1,7 @@
 #include "pjrt/client.h"
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "pjrt/program.h"
 #include "pjrt/serialized.h"
 
@@ -153,6 +154,15 @@ Executable Client::deserialize(std::string_view serialized) const {
   args.serialized_executable_size = payload.size();
   api_->call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(args);
   return {*api_, args.loaded_executable, identity(), /*deserialized=*/true};
+}
+
+CompileOptions Client::program_options() const {
+  CompileOptions options;
+  options.overrides = parse_overrides(settings().get_string("xla_options"));
+  // XLA's CPU compiler lets minimum and maximum drop NaN unless told otherwise.
+  if (platform_name_ == "cpu") options.overrides.emplace("xla_cpu_enable_fast_min_max", false);
+  if (settings().get_string("compile_tier") == "fast") options = fast_options(std::move(options));
+  return options;
 }
 
 CompileOptions Client::fast_options(CompileOptions options) const {

@@ -95,6 +95,9 @@ class Client {
   // Loads what `serialize` wrote; throws kInvalid when another plugin build or kind of processor
   // made it.
   Executable deserialize(std::string_view serialized) const;
+  // What every program of this project is compiled with: the settings xla_options and compile_tier,
+  // and what makes the CPU's minimum and maximum keep NaN.
+  CompileOptions program_options() const;
   // The given options changed for a quick compile of programs that run seldom: less optimization,
   // 3 (tiny) to 6 times quicker on the CPU plugins. The first call compiles tiny programs to learn
   // what the plugin takes (about 60 ms). On other platforms the options come back unchanged.

@@ -49,13 +49,13 @@ std::string header(const std::string& name, std::string_view bytes) {
   return cat(kMagic, name, "\n", hash128(bytes).hex(), "\n");
 }
 
-void dump(const std::string& name, const std::string& text, const hlo::Function& function) {
+void dump(const std::string& name, const std::string& text, const hlo::Function* function) {
   const std::string folder = settings().get_string("dump_dir");
   if (!folder.empty()) {
     std::error_code ec;
     fs::create_directories(folder, ec);
     std::ofstream out(fs::path(folder) / (name + ".mlir"));
-    out << ops_comment(function) << text;
+    out << (function ? ops_comment(*function) : "") << text;
     TPU_CHECK(out.flush(), "TORCH_TPU_DUMP_DIR=", folder, ": the folder cannot be written");
   }
   if (auto* f = module_callback.load()) f(name, text);
@@ -184,15 +184,22 @@ std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool 
   // Locations are left out: two scripts that do the same share a program.
   hlo::PrintOptions print_options;
   print_options.locations = false;
-  const std::string text = hlo::print(*lowered.function, print_options);
-  pjrt::CompileOptions options;
+  auto p = make(hlo::print(*lowered.function, print_options), lowered.function.get(), portable,
+                stored_only);
+  if (p && !lowered.assertions.empty()) {
+    p->assertions = std::make_shared<const std::vector<trace::Assertion>>(lowered.assertions);
+  }
+  return p;
+}
+
+std::shared_ptr<Program> ProgramCache::make(const std::string& text, bool portable) {
+  return make(text, nullptr, portable, false);
+}
+
+std::shared_ptr<Program> ProgramCache::make(const std::string& text, const hlo::Function* function,
+                                            bool portable, bool stored_only) {
+  pjrt::CompileOptions options = client_.program_options();
   options.portable = portable;
-  options.overrides = pjrt::parse_overrides(settings().get_string("xla_options"));
-  // XLA's CPU compiler lets minimum and maximum drop NaN unless told otherwise.
-  if (client_.platform_name() == "cpu")
-    options.overrides.emplace("xla_cpu_enable_fast_min_max", false);
-  if (settings().get_string("compile_tier") == "fast")
-    options = client_.fast_options(std::move(options));
   Hasher hasher;
   hasher.add(text).add(options.encode()).add(client_.identity());
   // Flags of the compiler that no option shows.
@@ -216,7 +223,7 @@ std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool 
     }
   }
   if (!loaded && stored_only) return nullptr;
-  dump(name, text, *lowered.function);
+  dump(name, text, function);
   if (!loaded) {
     p->executable = client_.compile(text, "mlir", options);
     ++counters().compiles;
@@ -229,9 +236,6 @@ std::shared_ptr<Program> ProgramCache::make(const trace::Lowered& lowered, bool 
     }
   }
   if (const auto m = p->executable.memory_stats()) p->temporary_bytes = m->temporary_bytes;
-  if (!lowered.assertions.empty()) {
-    p->assertions = std::make_shared<const std::vector<trace::Assertion>>(lowered.assertions);
-  }
   return p;
 }
 

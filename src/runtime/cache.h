@@ -67,6 +67,8 @@ class ProgramCache {
   // From disk, else by compiling, or null when `stored_only`. Throws what the compiler says.
   std::shared_ptr<Program> make(const trace::Lowered& lowered, bool portable,
                                 bool stored_only = false);
+  // The same for a text that came from elsewhere; never null.
+  std::shared_ptr<Program> make(const std::string& text, bool portable);
   void insert(std::string key, std::shared_ptr<Program> p);
   size_t size() const { return entries_.size(); }
   void clear() { entries_.clear(), by_key_.clear(); }
@@ -77,6 +79,9 @@ class ProgramCache {
     std::string key;
     std::shared_ptr<Program> program;
   };
+  // `function`: of the text, where it is known.
+  std::shared_ptr<Program> make(const std::string& text, const hlo::Function* function,
+                                bool portable, bool stored_only);
   const pjrt::Client& client_;
   DiskCache disk_;
   size_t bound_;
