@@ -74,8 +74,15 @@ class Tracing:
     def enter(self) -> None: ...
     def exit(self) -> None: ...
     def placeholder(self, sizes: list[int], strides: list[int], dtype: torch.dtype) -> torch.Tensor: ...
-    # text; arguments: (kind, index, output that updates it or -1); constants; outputs (count); assertions
-    def finish(self, outputs: list[torch.Tensor], assertions: bool) -> dict[str, Any]: ...
+    # text; arguments: (kind, index, output that updates it or -1); constants; outputs (count);
+    # assertions: (kind, text). `embedded`: placeholders that become constants, with their bytes.
+    def finish(
+        self,
+        outputs: list[torch.Tensor],
+        assertions: bool,
+        locations: bool = ...,
+        embedded: dict[int, bytes] = ...,
+    ) -> dict[str, Any]: ...
 
     drawn: int  # random draws so far from the state that the default generator has now
     # What was traced as a function of the placeholders.
@@ -97,6 +104,27 @@ class CompiledGraph:
 def is_tracing(device: int) -> bool: ...  # this thread traces a program of that device
 def padded(t: torch.Tensor, numel: int) -> torch.Tensor: ...  # [numel] that begins with t's elements
 def prefix(flat: torch.Tensor, sizes: list[int], strides: list[int]) -> torch.Tensor: ...  # its first elements
+
+# -- programs of packages ------------------------------------------------------------------------
+class LoadedProgram:
+    # arguments: (dtype, shape, result that updates it or -1); results; assertions: (kind, text).
+    # `executable` is taken where it fits this plugin and processor, else `text` is compiled.
+    def __init__(
+        self,
+        arguments: list[tuple[torch.dtype, list[int], int]],
+        outputs: list[tuple[torch.dtype, list[int]]],
+        assertions: list[tuple[str, str]],
+        text: str,
+        executable: bytes,
+    ) -> None: ...
+
+    why_compiled: str  # empty: the executable was taken
+    # The results that are no updates; those are written to the arguments.
+    def __call__(self, arguments: list[torch.Tensor]) -> list[torch.Tensor]: ...
+
+def compile_for_package(text: str) -> bytes: ...  # for this plugin and processor, never from the disk cache
+def plugin_path() -> str: ...  # of the one that would be used; starts nothing
+
 def push_path(path: str) -> None: ...  # the module that runs on this thread, for locations
 def pop_path() -> None: ...
 

@@ -111,7 +111,8 @@ int64_t Tracing::drawn() const {
   return trace_.drawn(static_cast<TpuGenerator*>(g.unsafeGetGeneratorImpl())->state());
 }
 
-Tracing::Program Tracing::finish(const std::vector<at::Tensor>& outputs, bool assertions) {
+Tracing::Program Tracing::finish(const std::vector<at::Tensor>& outputs,
+                                 const FinishOptions& options) {
   TPU_CHECK(entered_, "a program can be finished only while it is traced");
   RecorderLock lock;
   std::vector<trace::ValuePtr> results;
@@ -125,10 +126,15 @@ Tracing::Program Tracing::finish(const std::vector<at::Tensor>& outputs, bool as
     trace::ValuePtr now = read_value(p.base);
     if (now != p.value) updates.push_back({p.value, std::move(now)});
   }
-  trace::Trace::Program made = trace_.finish(results, updates, assertions);
+  std::vector<trace::Trace::Embedded> embedded;
+  for (const auto& [index, bytes] : options.embedded)
+    embedded.push_back({placeholders_.at(static_cast<size_t>(index)).value, bytes});
+  trace::Trace::Program made = trace_.finish(results, updates, options.assertions, embedded);
 
   Program program;
-  program.text = hlo::print(*made.lowered.function);
+  hlo::PrintOptions print;
+  print.locations = options.locations;
+  program.text = hlo::print(*made.lowered.function, print);
   program.output_count = made.output_count;
   program.assertions = std::move(made.lowered.assertions);
   std::unordered_map<const trace::Value*, int> numbers;

@@ -6,6 +6,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,8 +49,14 @@ class Tracing {
     size_t output_count = 0;            // then updates in the order of the arguments, generator
     std::vector<trace::Assertion> assertions;  // a last output s64[2 n], as trace/lower.h says
   };
+  struct FinishOptions {
+    bool assertions = false;
+    bool locations = true;  // in the text: module, op and line of each instruction
+    // Placeholders that become constants of the program, with their bytes, row-major.
+    std::map<int, std::string_view> embedded = {};
+  };
   // The program of these results; inside of enter and exit, once.
-  Program finish(const std::vector<at::Tensor>& outputs, bool assertions);
+  Program finish(const std::vector<at::Tensor>& outputs, const FinishOptions& options);
   // The same as a function of the placeholders; undefined outputs stay so.
   std::unique_ptr<CompiledGraph> graph(const std::vector<at::Tensor>& outputs);
 

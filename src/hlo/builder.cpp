@@ -228,6 +228,23 @@ Value Builder::constant_floats(std::span<const double> values, Type t) {
   return emit(Op::kConstant, {}, std::move(t), {{"value", std::move(text)}});
 }
 
+Value Builder::constant_bytes(std::string_view bytes, Type t) {
+  TPU_CHECK(!is_bool(t.dtype) && static_cast<int64_t>(bytes.size()) == t.size_bytes(),
+            "a constant of type ", t, " cannot be made of ", bytes.size(), " bytes");
+  if (bytes.empty()) return emit(Op::kConstant, {}, t, {{"value", Raw{dense(t, {})}}});
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  Raw text{"dense<\"0x"};
+  text.text.reserve(2 * bytes.size() + 64);
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text.text += kDigits[byte >> 4];
+    text.text += kDigits[byte & 15];
+  }
+  text.text += "\"> : ";
+  append_mlir(text.text, t);
+  return emit(Op::kConstant, {}, std::move(t), {{"value", std::move(text)}});
+}
+
 Value Builder::iota(Type t, int64_t dim) {
   return emit(Op::kIota, {}, infer::iota(std::move(t), dim), {{"iota_dimension", dim}});
 }

@@ -109,6 +109,8 @@ class Builder {
   Value splat(Type t, int v) { return splat(std::move(t), static_cast<int64_t>(v)); }
   Value constant_ints(std::span<const int64_t> values, Type t);  // row-major, integer or bool type
   Value constant_floats(std::span<const double> values, Type t);
+  // The elements as they lie in memory, row-major and little-endian; of any type but bool.
+  Value constant_bytes(std::string_view bytes, Type t);
   Value iota(Type t, int64_t dim);
   // Smallest / largest value of a type (-inf, inf for floats; false, true for bool), rank 0.
   Value min_value(DType t);

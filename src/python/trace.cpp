@@ -14,6 +14,7 @@
 #include "bridge/errors.h"
 #include "bridge/graph.h"
 #include "bridge/kernel.h"
+#include "bridge/loaded.h"
 #include "bridge/prefix.h"
 #include "bridge/tracing.h"
 #include "trace/trace.h"
@@ -25,6 +26,7 @@ namespace {
 
 using bridge::CompiledGraph;
 using bridge::guarded;
+using bridge::LoadedProgram;
 using bridge::Tracing;
 using trace::Location;
 
@@ -65,13 +67,15 @@ Location capture_traced() {
   return here;
 }
 
-py::dict finish(Tracing& t, const std::vector<at::Tensor>& outputs, bool assertions) {
-  const Tracing::Program p = t.finish(outputs, assertions);
+py::dict finish(Tracing& t, const std::vector<at::Tensor>& outputs,
+                const Tracing::FinishOptions& options) {
+  const Tracing::Program p = t.finish(outputs, options);
   static constexpr const char* kKinds[] = {"placeholder", "constant", "generator"};
   py::list arguments, checks;
   for (const Tracing::Argument& a : p.arguments)
     arguments.append(py::make_tuple(kKinds[static_cast<int>(a.kind)], a.index, a.updated_by));
-  for (const trace::Assertion& a : p.assertions) checks.append(a.text);
+  for (const trace::Assertion& a : p.assertions)
+    checks.append(py::make_tuple(to_string(a.kind), a.text));
   py::dict d;
   d["text"] = p.text;
   d["arguments"] = arguments;
@@ -89,6 +93,34 @@ std::vector<at::Tensor> control_flow(const std::string& op,
   for (const auto& list : tensors) arguments.emplace_back(c10::List<at::Tensor>(list));
   for (const int64_t n : numbers) arguments.emplace_back(n);
   return guarded([&] { return bridge::call(("tpu::" + op).c_str(), arguments); });
+}
+
+ErrorKind error_kind(std::string_view text) {
+  for (int k = 0; k <= static_cast<int>(ErrorKind::kInternal); ++k) {
+    if (to_string(static_cast<ErrorKind>(k)) == text) return static_cast<ErrorKind>(k);
+  }
+  return ErrorKind::kInvalid;
+}
+
+using Dims = std::vector<int64_t>;
+
+std::unique_ptr<LoadedProgram> load_program(
+    const std::vector<std::tuple<at::ScalarType, Dims, int>>& arguments,
+    const std::vector<std::pair<at::ScalarType, Dims>>& outputs,
+    const std::vector<std::pair<std::string, std::string>>& assertions, const std::string& text,
+    const py::bytes& executable) {
+  LoadedProgram::Signature s;
+  for (const auto& [dtype, dims, updated_by] : arguments) {
+    s.arguments.push_back({dtype, {dims.begin(), dims.end()}});
+    s.updated_by.push_back(updated_by);
+  }
+  for (const auto& [dtype, dims] : outputs)
+    s.outputs.push_back({dtype, {dims.begin(), dims.end()}});
+  for (const auto& [kind, what] : assertions)
+    s.assertions.push_back({.kind = error_kind(kind), .text = what, .node = 0, .spoils = true});
+  return guarded([&] {
+    return std::make_unique<LoadedProgram>(std::move(s), text, std::string_view(executable));
+  });
 }
 
 }  // namespace
@@ -124,10 +156,17 @@ void bind_tracing(py::module_& m) {
               at::ScalarType dtype) {
              return guarded([&] { return t.placeholder(sizes, strides, dtype); });
            })
-      .def("finish",
-           [](Tracing& t, const std::vector<at::Tensor>& outputs, bool assertions) {
-             return guarded([&] { return finish(t, outputs, assertions); });
-           })
+      .def(
+          "finish",
+          [](Tracing& t, const std::vector<at::Tensor>& outputs, bool assertions, bool locations,
+             const std::map<int, py::bytes>& embedded) {
+            Tracing::FinishOptions options{assertions, locations, {}};
+            for (const auto& [index, bytes] : embedded)
+              options.embedded.emplace(index, std::string_view(bytes));
+            return guarded([&] { return finish(t, outputs, options); });
+          },
+          py::arg("outputs"), py::arg("assertions"), py::arg("locations") = true,
+          py::arg("embedded") = std::map<int, py::bytes>())
       .def("subgraph",
            [](Tracing& t, const std::vector<at::Tensor>& outputs) {
              Tracing::Inner inner = guarded([&] { return t.subgraph(outputs); });
@@ -165,6 +204,17 @@ void bind_tracing(py::module_& m) {
     return guarded([&] { return bridge::prefix(flat, sizes, strides); });
   });
   m.def("control_flow", &control_flow, py::arg("op"), py::arg("tensors"), py::arg("numbers"));
+  py::class_<LoadedProgram>(m, "LoadedProgram")
+      .def(py::init(&load_program), py::arg("arguments"), py::arg("outputs"), py::arg("assertions"),
+           py::arg("text"), py::arg("executable"))
+      .def_property_readonly("why_compiled", &LoadedProgram::why_compiled)
+      .def("__call__", [](LoadedProgram& p, std::vector<at::Tensor> arguments) {
+        return guarded([&] { return p.call(std::move(arguments)); });
+      });
+  m.def("compile_for_package", [](const std::string& text) {
+    return py::bytes(guarded([&] { return bridge::compile_for_package(text); }));
+  });
+  m.def("plugin_path", [] { return guarded([] { return runtime::find_plugin().path; }); });
   m.def("push_path",
         [](const std::string& path) { module_path.push_back(trace::intern_path(path)); });
   m.def("pop_path", [] {

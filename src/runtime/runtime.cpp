@@ -667,14 +667,18 @@ std::string Runtime::memory_report(Device& d) const {
   return live.empty() ? "no tensor is live" : text;
 }
 
+void Runtime::check_types(const Program& p, std::span<const trace::ValuePtr> arguments) {
+  for (size_t i = 0; i < p.parameter_types.size(); ++i) {
+    TPU_CHECK(arguments[i]->type == p.parameter_types[i], ErrorKind::kInternal, "argument ", i,
+              " is ", hlo::to_string(*arguments[i]->type), ", the program takes ",
+              hlo::to_string(*p.parameter_types[i]));
+  }
+}
+
 void Runtime::execute(Device& d, Program& p, const std::vector<int32_t>& live,
                       const std::vector<bool>& donated) {
   const trace::Window& w = d.window;
-  for (size_t i = 0; i < p.parameter_types.size(); ++i) {
-    TPU_CHECK(w.parameters()[i]->type == p.parameter_types[i], ErrorKind::kInternal, "argument ", i,
-              " is ", hlo::to_string(*w.parameters()[i]->type), ", the program takes ",
-              hlo::to_string(*p.parameter_types[i]));
-  }
+  check_types(p, w.parameters());
   std::vector<PJRT_Buffer*> args;
   args.reserve(w.parameters().size() + 4);
   for (const trace::ValuePtr& v : w.parameters()) args.push_back(buffer_of(*v).buffer.handle());

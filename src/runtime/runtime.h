@@ -92,6 +92,12 @@ class Runtime {
   trace::ValuePtr upload(Device& d, const void* data, const trace::Type* type);
   // The value flushed; throws its failure.
   void make_ready(const trace::ValuePtr& v, FlushReason why);
+  // Launches a program that was not recorded, after all that is: its results, ready. `donated`: the
+  // arguments whose memory the program may take; those have none afterwards. Throws what the
+  // plugin says, or kMemory.
+  std::vector<trace::ValuePtr> call(Device& d, Program& p,
+                                    std::span<const trace::ValuePtr> arguments,
+                                    const std::vector<bool>& donated);
   // A ready value copied to another device.
   trace::ValuePtr copy_to(Device& to, const trace::ValuePtr& v);
 
@@ -148,6 +154,7 @@ class Runtime {
   std::vector<SharedChecks> checks_of_outputs(Device& d, Program& p,
                                               const std::vector<int32_t>& live, pjrt::Buffer flags);
   void check_memory(Device& d, const Program& p, const std::vector<bool>& donated);
+  static void check_types(const Program& p, std::span<const trace::ValuePtr> arguments);
   std::string memory_report(Device& d) const;
 
   std::mutex mutex_;

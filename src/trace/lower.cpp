@@ -208,6 +208,12 @@ std::string traced_name(const Node& n) {
              describe && n.location.code ? describe(n.location) : std::string());
 }
 
+hlo::Value embedded_constant(Builder& b, std::string_view bytes, const Type& t) {
+  if (!hlo::is_bool(t.dtype)) return b.constant_bytes(bytes, t);
+  const std::vector<int64_t> values(bytes.begin(), bytes.end());
+  return b.constant_ints(values, t);
+}
+
 std::string alias_attribute(int64_t output) {
   return output < 0 ? "" : cat("tf.aliasing_output = ", output, " : i32");
 }
@@ -285,15 +291,23 @@ Lowered lower_trace(const Window& w, const TraceResults& results, ops::Target ta
   hlo::Function& f = *lowered.function;
   Builder b(f);
 
-  std::vector<hlo::Value> parameters;
-  for (size_t i = 0; i < w.parameters().size(); ++i) {
-    parameters.push_back(b.parameter(*w.parameters()[i]->type));
+  const auto embedded = [&](size_t i) {
+    return i < results.embedded.size() ? results.embedded[i] : std::nullopt;
+  };
+  std::vector<hlo::Value> parameters(w.parameters().size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (embedded(i)) continue;
+    parameters[i] = b.parameter(*w.parameters()[i]->type);
     f.argument_attributes.push_back(alias_attribute(results.aliases[i]));
   }
   hlo::Value generator;
   if (results.random_draws > 0) {
     generator = b.parameter({DType::kU64, {2}});
     f.argument_attributes.push_back(alias_attribute(static_cast<int64_t>(results.outputs.size())));
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (const auto bytes = embedded(i))
+      parameters[i] = embedded_constant(b, *bytes, *w.parameters()[i]->type);
   }
   WindowHost host(b, w.packs(), generator);
   host.keep_assertions = results.assertions;

@@ -5,7 +5,9 @@
 // and a value for each of n assertions.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hlo/function.h"
@@ -40,6 +42,9 @@ struct TraceResults {
   std::vector<int32_t> aliases;
   uint64_t random_draws = 0;  // > 0: a last argument and a last output ui64[2], {seed, offset}
   bool assertions = false;    // else what is asserted is left out
+  // One a parameter, or nothing at all: its bytes where it is a constant of the program and no
+  // argument.
+  std::vector<std::optional<std::string_view>> embedded;
 };
 // The window as a program of its own: scalars are constants in it, the state of the generator is an
 // argument and a result, and each instruction is named after module, op and line.

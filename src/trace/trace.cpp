@@ -66,7 +66,8 @@ int64_t Trace::drawn(const std::shared_ptr<RandomState>& source) const {
 }
 
 Trace::Program Trace::finish(const std::vector<ValuePtr>& outputs,
-                             const std::vector<Update>& updates, bool assertions) {
+                             const std::vector<Update>& updates, bool assertions,
+                             const std::vector<Embedded>& embedded) {
   const int64_t draws = sources_.empty() ? 0 : sources_[0].draws;
   TraceResults results;
   for (const ValuePtr& v : outputs) results.outputs.push_back(window_.reference(v));
@@ -84,11 +85,21 @@ Trace::Program Trace::finish(const std::vector<ValuePtr>& outputs,
     results.aliases[static_cast<size_t>(parameter)] = output;
   results.random_draws = static_cast<uint64_t>(draws);
   results.assertions = assertions;
+  results.embedded.resize(window_.parameters().size());
+  for (const Embedded& e : embedded) {
+    const auto i = static_cast<size_t>(window_.reference(e.placeholder));
+    TPU_CHECK(results.aliases[i] < 0,
+              "an input that the program writes cannot be a constant of it");
+    results.embedded[i] = e.bytes;
+  }
 
   Program p;
   p.lowered = lower_trace(window_, results, instances_.target());
-  p.parameters = window_.parameters();
-  p.aliases = results.aliases;
+  for (size_t i = 0; i < results.aliases.size(); ++i) {
+    if (results.embedded[i]) continue;
+    p.parameters.push_back(window_.parameters()[i]);
+    p.aliases.push_back(results.aliases[i]);
+  }
   p.output_count = outputs.size();
   p.random = draws > 0;
   return p;

@@ -51,9 +51,14 @@ class Trace {
     size_t output_count = 0;           // without updates, generator state and assertions
     bool random = false;
   };
-  // Outputs, then updates. Values may be parameters themselves.
+  struct Embedded {
+    ValuePtr placeholder;
+    std::string_view bytes;  // of its elements, row-major
+  };
+  // Outputs, then updates. Values may be parameters themselves. Placeholders that are `embedded`
+  // become constants and are no parameters; updates of such are refused.
   Program finish(const std::vector<ValuePtr>& outputs, const std::vector<Update>& updates,
-                 bool assertions);
+                 bool assertions, const std::vector<Embedded>& embedded = {});
   // What has been recorded, as a graph with these results; the n-th placeholder is its n-th
   // argument.
   Graph graph(const std::vector<ValuePtr>& results);
