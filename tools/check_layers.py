@@ -18,6 +18,8 @@ LAYERS: dict[str, set[str]] = {
     "aten": {"ops", "hlo", "base"},
     "trace": {"ops", "hlo", "base"},
     "ahead": {"pjrt", "base"},
+    "package": {"pjrt", "base"},
+    "run": {"package", "pjrt", "base"},
     "runtime": {"trace", "ops", "hlo", "pjrt", "base"},
     "bridge": {"runtime", "trace", "ops", "hlo", "pjrt", "base"},
     "dist": {"bridge", "runtime", "trace", "ops", "hlo", "pjrt", "base"},
