@@ -114,7 +114,7 @@ void Session::run() {
   launch.args = args;
   launch.outputs = outputs;
   launch.non_donatable = kept;
-  launch.device = client_->devices().front().handle();
+  if (executable_.devices().empty()) launch.device = client_->devices().front().handle();
   executable_.execute(launch);
   results_.clear();
   for (PJRT_Buffer* b : outputs) results_.emplace_back(client_->api(), b);

@@ -33,7 +33,8 @@ std::vector<trace::ValuePtr> Runtime::call(Device& d, Program& p,
   launch.args = args;
   launch.outputs = outputs;
   launch.non_donatable = kept;
-  launch.device = d.pjrt.handle();
+  // One for a TPU's topology belongs to a device already.
+  launch.device = p.executable.devices().empty() ? d.pjrt.handle() : nullptr;
   launch.want_completion = true;
   pjrt::Event done = p.executable.execute(launch);
   ++counters().executes;

