@@ -81,15 +81,14 @@ class JsonParser {
     const std::string_view digits =
         rest.substr(0, std::min(rest.find_first_not_of("+-.0123456789eE"), rest.size()));
     check(!digits.empty(), "a value is expected");
-    const char* end = digits.data() + digits.size();
+    const char *begin = digits.data(), *end = begin + digits.size();
     int64_t whole = 0;
-    if (const auto r = std::from_chars(digits.data(), end, whole);
-        r.ec == std::errc() && r.ptr == end) {
+    if (const auto r = std::from_chars(begin, end, whole); r.ec == std::errc() && r.ptr == end) {
       at_ += digits.size();
       return Json(whole);
     }
     double v = 0;
-    const auto r = std::from_chars(digits.data(), end, v);
+    const auto r = std::from_chars(begin, end, v);
     check(r.ec == std::errc() && r.ptr == end, "a number is expected");
     at_ += digits.size();
     return Json(v);

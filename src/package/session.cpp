@@ -72,10 +72,9 @@ void Session::load() {
 }
 
 pjrt::Buffer Session::upload(const TensorType& type, std::string_view data) const {
-  return client_
-      ->buffer_from_host({data.data(), type.dtype->element, type.dims},
-                         pjrt::HostSemantics::kCopyDuringCall)
-      .buffer;
+  pjrt::HostArray array{.element_type = type.dtype->element, .dims = type.dims};
+  array.data = data.data();
+  return client_->buffer_from_host(array, pjrt::HostSemantics::kCopyDuringCall).buffer;
 }
 
 void Session::set_inputs(ZipReader& npz) {
