@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import warnings
 import zipfile
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from helpers import run_python
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import torch_tpu
 from torch_tpu import _C
@@ -151,6 +153,36 @@ def test_memory_of_what_is_updated_is_not_held_twice(tmp_path):
     torch.tpu.synchronize()
     assert torch.tpu.memory_allocated() == before
     assert torch.tpu.max_memory_allocated() < before + (1 << 20) + 4096
+
+
+class Branch(nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
+
+
+class Loop(nn.Module):
+    def forward(self, x):
+        return torch.while_loop(
+            lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (x.new_zeros(()), x)
+        )
+
+
+class Scan(nn.Module):
+    def forward(self, x):
+        return torch._higher_order_ops.scan(
+            lambda carry, y: (carry + y, carry * y), torch.zeros(4), x
+        )
+
+
+@pytest.mark.parametrize("module", [Branch(), Loop(), Scan()], ids=lambda m: type(m).__name__)
+def test_control_flow_is_that_of_the_program(module, tmp_path):
+    exported = torch_tpu.export(module, (torch.ones(3, 4),))
+    assert re.search(r"stablehlo\.(if|case|while)\b", exported.stablehlo)
+    loaded = torch_tpu.load_package(exported.save(tmp_path / "flow.tpt2"))
+    for x in (torch.rand(3, 4), -torch.rand(3, 4)):
+        want, got = module(x), loaded(x.to("tpu"))
+        for a, b in zip(pytree.tree_leaves(got), pytree.tree_leaves(want), strict=True):
+            torch.testing.assert_close(a.cpu(), b)
 
 
 # -- files -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from torch.export.graph_signature import (
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from torch_tpu import _C, _graph
+from torch_tpu import _C, _control_flow, _graph, _rng_state
 from torch_tpu.package import _file
 from torch_tpu.package._signature import (
     Argument,
@@ -61,6 +61,8 @@ class Lowered:
 def lower(program: ExportedProgram, name: str, *, topology: str | None, inside: bool) -> Lowered:
     """Raises ExportError for what cannot be one program of fixed types."""
     _refuse_dynamic(program)
+    _rng_state.register()
+    _control_flow.register()
     lowering = _Lowering(program, name, topology)
     lowered = lowering.run(set())
     if not inside:
