@@ -63,9 +63,14 @@ void Package::read_signature() {
   }
   for (const Json& a : j["assertions"].array())
     assertions_.push_back({error_kind(a["kind"].string()), a["text"].string()});
+  std::vector<bool> taken(results_.size());
   for (const Argument& a : arguments_) {
-    TPU_CHECK(a.updated_by < static_cast<int>(results_.size()), ErrorKind::kValue, "argument ",
-              a.name, " is updated by a result that is not there");
+    if (a.updated_by < 0) continue;
+    const auto r = static_cast<size_t>(a.updated_by);
+    TPU_CHECK(
+        r < results_.size() && !results_[r].is_output && !taken[r] && results_[r].type == a.type,
+        ErrorKind::kValue, "argument ", a.name, " cannot be updated by result ", r);
+    taken[r] = true;
   }
 }
 

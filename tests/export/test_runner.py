@@ -200,6 +200,8 @@ def test_damaged_members(model, tmp_path):
             lambda s: s["results"][0].update(shape=[18]),
             "the program gives other results than package.json says",
         ),
+        (lambda s: s["arguments"][0].update(updated_by=2), "cannot be updated by result 2"),
+        (lambda s: s["arguments"][0].update(updated_by=99), "cannot be updated by result 99"),
         (lambda s: s["arguments"][0].update(shape=[7]), "the program takes float32[7]"),
         (lambda s: s["arguments"][0].update(name="none"), "weights.safetensors has no tensor none"),
         (lambda s: s["arguments"][0].update(dtype="quint8"), "quint8 is no element type"),
