@@ -80,10 +80,10 @@ def _not_recordable(graph: fx.GraphModule) -> dict[fx.Node, str]:
     varying: set[fx.Node] = set()  # tensors of the host that differ from call to call
     for node in graph.graph.nodes:
         value, target = node.meta.get("val"), node.target
-        on_host = isinstance(value, torch.Tensor) and value.device.type != "tpu"
+        on_host = _on_host(value)
         why = None
         if node.op == "placeholder":
-            if on_host and not _is_rng_state(node):
+            if on_host and node.users and not _is_rng_state(node):
                 varying.add(node)
             continue
         if node.op in ("get_attr", "output"):
@@ -113,6 +113,10 @@ def _not_recordable(graph: fx.GraphModule) -> dict[fx.Node, str]:
     return apart
 
 
+def _on_host(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and fake.device.type != "tpu"
+
+
 def _depends_on_values(node: fx.Node, target: torch._ops.OpOverload) -> bool:
     if torch.Tag.data_dependent_output in target.tags:
         return True
@@ -135,7 +139,7 @@ def _subgraphs(graph: fx.GraphModule, node: fx.Node) -> Iterator[fx.GraphModule]
 
 def _is_rng_state(placeholder: fx.Node) -> bool:
     """Whether the argument is nothing but the state that random ops begin with."""
-    return all(
+    return bool(placeholder.users) and all(
         user.target is _rng_state.REPLAY and placeholder not in user.args[1:]
         for user in placeholder.users
     )
@@ -164,6 +168,12 @@ class _Recorded:
             and value.device.type == "tpu"
         }
         self.held = tuple(self.attributes.values())
+        # Tensors of the host that no node takes: a recording does not take them either.
+        self.unused = {
+            n
+            for n, node in enumerate(graph.graph.find_nodes(op="placeholder"))
+            if not node.users and _on_host(node.meta.get("val"))
+        }
         # By what shapes the code besides the tensors: sizes that are arguments, and generators.
         self.programs: dict[tuple[Any, ...], list[_Program]] = {}
         self.op_by_op: _OpByOp | None = None
@@ -174,8 +184,10 @@ class _Recorded:
     def __call__(self, args: list[Any]) -> Any:
         if self.last is not None and (results := self.last(args, self.held)) is not None:
             return results
-        if self.padded is not None and (results := self._call_padded(self.padded, args)):
-            return results
+        if self.padded is not None:
+            results = self._call_padded(self.padded, args)
+            if results is not None:
+                return results
         if self.op_by_op is None:
             others = tuple(a for a in args if not isinstance(a, torch.Tensor))
             programs = self.programs.setdefault(others, [])
@@ -236,6 +248,8 @@ class _Recorded:
         def given(n: int, x: Any) -> Any:
             if not isinstance(x, torch.Tensor):
                 return x
+            if n in self.unused:
+                return None
             if x.device.type == "cpu":  # the state of a generator: _is_rng_state
                 states.append((n, torch.Generator("tpu")))
                 return states[-1][1]
@@ -248,7 +262,7 @@ class _Recorded:
                 held = {node: given(0, x) for node, x in self.attributes.items()}
                 outputs = list(_Tracer(self.graph, held, tracing).run(*inputs))
             tensors = [_stored(x) if isinstance(x, torch.Tensor) else None for x in outputs]
-            return _Program(tracing.graph(tensors), outputs, states, self.device)
+            return _Program(tracing.graph(tensors), outputs, states, self.unused, self.device)
         finally:
             tracing.exit()
 
@@ -261,31 +275,33 @@ class _Program:
         graph: _C.CompiledGraph,
         outputs: list[Any],
         states: list[tuple[int, torch.Generator]],
+        unused: set[int],
         device: int,
     ) -> None:
         self.graph, self.states = graph, states
+        self.apart = {n for n, _ in states} | unused  # arguments that are no tensors of the device
         self.generator = _C.default_generator(device)
         self.others = [
             (i, x)
             for i, x in enumerate(outputs)
             if x is not None and not isinstance(x, torch.Tensor)
         ]
-        self.plain = not self.others and not states
+        self.plain = not self.others and not self.apart
         self.offsets = [(i, x) for i, x in self.others if isinstance(x, _rng_state.Offset)]
 
     def __call__(self, args: list[Any], held: tuple[torch.Tensor, ...]) -> list[Any] | None:
-        tensors, states = args, {}
-        if self.states:
-            states = {n: args[n] for n, _ in self.states}
-            tensors = [x for n, x in enumerate(args) if n not in states]
+        tensors, apart = args, {}
+        if self.apart:
+            apart = {n: args[n] for n in sorted(self.apart)}
+            tensors = [x for n, x in enumerate(args) if n not in apart]
             args.clear()
             for n, generator in self.states:
-                generator.set_state(states[n])
+                generator.set_state(apart[n])
         before = self.generator.get_state() if self.offsets else None
         results = self.graph(tensors, held)  # empties the list
         if results is None:
-            for n, state in states.items():
-                tensors.insert(n, state)
+            for n, x in apart.items():
+                tensors.insert(n, x)
             args[:] = tensors
             return None
         for i, value in self.others:

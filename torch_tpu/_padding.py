@@ -422,8 +422,13 @@ class PaddedGraph:
                 self.static.append(i)
         (output,) = (n for n in graph.graph.nodes if n.op == "output")
         self.outputs: list[Any] = list(output.args[0])
+        # Behind those that the user gets lies what the backward pass needs.
+        context = torch._guards.TracingContext.try_get()
+        meta = context.fw_metadata if context is not None else None
+        self.returned = meta.num_forward_returns if meta is not None else len(self.outputs)
         self.checks = list(self._checks())
         self.makers = [self._maker(x) for x in self.outputs]
+        self.views = dict(self._views())
 
     def _find_symbols(self) -> None:
         def add(s: sympy.Symbol, source: Callable[[list[Any]], int], fake: Any) -> None:
@@ -469,6 +474,29 @@ class PaddedGraph:
             return lambda _: fake
         raise NotPaddable(f"a result is a {type(fake).__name__}")
 
+    def _views(self) -> Iterator[tuple[int, _View]]:
+        """Results that lie in the memory of arguments, or of other results."""
+        arguments = {_storage(x.meta.get("val")): i for i, x in enumerate(self.inputs)}
+        fakes = [x.meta.get("val") if isinstance(x, fx.Node) else None for x in self.outputs]
+        bases: dict[int | None, int] = {}
+        for n, fake in enumerate(fakes):
+            if isinstance(fake, torch.Tensor) and _is_whole(fake):
+                bases.setdefault(_storage(fake), n)
+        for n, fake in enumerate(fakes):
+            if not isinstance(fake, torch.Tensor):
+                continue
+            i, m = arguments.get(_storage(fake), -1), bases.get(_storage(fake), n)
+            of: Any = self.inputs[i].meta["val"] if i >= 0 else fakes[m]
+            if i < 0 and (m == n or not any(is_symbolic(s) for s in sizes_of(of))):
+                continue
+            if of.dtype != fake.dtype:
+                raise NotPaddable("a result is an argument's memory as another dtype")
+            geometry = _Geometry(self.symbols, fake)
+            if i >= 0:
+                yield n, _View(geometry, argument=i, base=_Geometry(self.symbols, of))
+            elif n < self.returned:
+                yield n, _View(geometry, result=m)
+
     def numbers(self, args: list[Any]) -> list[int]:
         """What the symbols are in a call."""
         return [source(args) for source in self.sources]
@@ -490,29 +518,70 @@ class PaddedGraph:
                 raise RuntimeError(text)
 
 
-class _Layout:
-    """Sizes and strides of a result, from the numbers of a call.
+Geometry = tuple[list[int], list[int], int]  # sizes, strides, offset
 
-    The strides are those of the fake tensor, or dense ones in their order where these have gaps or
-    repeat elements: nothing else lies in the result's memory.
-    """
 
-    def __init__(
-        self, symbols: Sequence[sympy.Symbol], fake: torch.Tensor, order: Sequence[int]
-    ) -> None:
+class _Geometry:
+    """Those of a fake tensor, from the numbers of a call."""
+
+    def __init__(self, symbols: Sequence[sympy.Symbol], fake: torch.Tensor) -> None:
         self.sizes = [_evaluator(symbols, size_of(s)) for s in fake.shape]
         self.strides = [_evaluator(symbols, size_of(s)) for s in fake.stride()]
-        self.order = order
+        self.offset = _evaluator(symbols, size_of(fake.storage_offset()))
 
-    def __call__(self, numbers: list[int]) -> tuple[list[int], list[int]]:
+    def __call__(self, numbers: list[int]) -> Geometry:
         sizes = [s(*numbers) for s in self.sizes]
         strides = [s(*numbers) for s in self.strides]
-        dense, expected = list(strides), 1
-        for d in reversed(self.order):
-            if sizes[d] != 1:
-                dense[d] = expected
-            expected *= sizes[d]
-        return sizes, dense
+        return sizes, strides, self.offset(*numbers)
+
+
+def _dense(sizes: list[int], strides: list[int], order: Sequence[int]) -> list[int]:
+    """Strides without gaps in that order of dims; those given where they have none."""
+    dense, expected = list(strides), 1
+    for d in reversed(order):
+        if sizes[d] != 1:
+            dense[d] = expected
+        expected *= sizes[d]
+    return dense
+
+
+@dataclasses.dataclass(frozen=True)
+class _View:
+    """A result in the memory of an argument, or of another result.
+
+    AOTAutograd makes the user's view again from where a result lies in its base.
+    """
+
+    geometry: _Geometry
+    argument: int = -1
+    base: _Geometry | None = None  # of the argument
+    result: int = -1
+
+    def of_argument(self, args: list[Any], numbers: list[int]) -> torch.Tensor:
+        arg = args[self.argument]
+        sizes, strides, offset = self.geometry(numbers)
+        begin = arg.storage_offset() - self.base(numbers)[2]  # type: ignore[misc]
+        return torch.as_strided(arg, sizes, strides, offset + begin)
+
+    def of_result(self, results: list[Any], numbers: list[int]) -> torch.Tensor:
+        return torch.as_strided(results[self.result], *self.geometry(numbers))
+
+
+def _storage(fake: Any) -> int | None:
+    return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else None
+
+
+def _is_whole(fake: torch.Tensor) -> bool:
+    """Whether a fake tensor is all of its storage, element by element."""
+    sizes = sizes_of(fake)
+    strides = [size_of(s) for s in fake.stride()]
+    expected = sympy.Integer(fake.dtype.itemsize)
+    for d in reversed(order_of(fake)):
+        if sizes[d] != 1 and sympy.expand(expected - strides[d] * fake.dtype.itemsize) != 0:
+            return False
+        expected = sympy.expand(expected * sizes[d])
+    whole = size_of(fake.untyped_storage().nbytes())
+    return bool(size_of(fake.storage_offset()) == 0 and sympy.expand(whole - expected) == 0)
 
 
 class PaddedProgram:
@@ -553,26 +622,20 @@ class PaddedProgram:
                 kept = [tracing.placeholder(list(x.shape), list(x.stride()), x.dtype) for x in held]
                 outputs = run(sizes, inputs, kept)
                 tensors: list[torch.Tensor | None] = []
-                # None for a number, and for a tensor that does not vary.
-                self.results: list[_Layout | None] = []
-                self.passed: dict[int, int] = {}  # results that are arguments
+                # Geometry and order of the dims of results that vary and have their own memory.
+                self.results: dict[int, tuple[_Geometry, list[int]]] = {}
                 for n, (node, out) in enumerate(zip(padded.outputs, outputs, strict=True)):
-                    self.results.append(None)
-                    if not isinstance(out, Array):
-                        tensors.append(None)
-                        continue
-                    if node in padded.inputs and out.padded:
-                        self.passed[n] = padded.inputs.index(node)
-                        tensors.append(None)
+                    tensors.append(None)
+                    if n in padded.views or not isinstance(out, Array):
                         continue
                     fake = node.meta["val"]
                     if not out.padded:
-                        tensors.append(_as_fake(out.tensor, fake))
+                        tensors[-1] = _as_fake(out.tensor, fake)
                         continue
                     form = Form.of(fake)
                     factors = [f for d in form.order for f in out.dims[d]]
-                    tensors.append(sizes.pack(out.tensor.permute(form.order), factors))
-                    self.results[-1] = _Layout(padded.symbols, fake, form.order)
+                    tensors[-1] = sizes.pack(out.tensor.permute(form.order), factors)
+                    self.results[n] = (_Geometry(padded.symbols, fake), list(form.order))
                 self.graph = tracing.graph(tensors)
         finally:
             tracing.exit()
@@ -588,7 +651,8 @@ class PaddedProgram:
                     tensors.append(_C.padded(x if form.plain else x.permute(form.order), length))
                 else:
                     tensors.append(x)
-        passed = {n: args[i].detach() for n, i in self.passed.items()}
+        views = self.padded.views
+        made = {n: v.of_argument(args, numbers) for n, v in views.items() if v.argument >= 0}  # type: dict[int, torch.Tensor]
         given = list(args)
         args.clear()
         results = self.graph(tensors, held)  # empties the list
@@ -596,13 +660,14 @@ class PaddedProgram:
             args[:] = given
             return None
         del given
-        for n, layout in enumerate(self.results):
-            if layout is not None:
-                results[n] = _C.prefix(results[n], *layout(numbers))
-            elif (make := self.padded.makers[n]) is not None:
+        for n, (geometry, order) in self.results.items():
+            shape, strides, _ = geometry(numbers)
+            results[n] = _C.prefix(results[n], shape, _dense(shape, strides, order))
+        for n, make in enumerate(self.padded.makers):
+            if make is not None:
                 results[n] = make(numbers)
-        for n, x in passed.items():
-            results[n] = x
+        for n, v in views.items():
+            results[n] = made[n] if n in made else v.of_result(results, numbers)
         return results
 
 

@@ -361,6 +361,36 @@ def test_a_result_goes_in_again_without_a_copy():
     assert_close(mine.cpu(), cache)
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.T,
+        lambda x: (x[:, 1:], x + 1),
+        lambda x: torch.tensor_split(x, [1, 2, 3], 1),
+        lambda x: ((y := x + 1), y.T, y[1:, 2:]),
+        lambda x: (x[:2, 1:3], x.unfold(0, 2, 1)),
+        lambda x: (x.view(-1)[3:], x.expand(2, *x.shape)),
+    ],
+)
+def test_results_that_are_views_lie_where_they_do_in_eager_mode(f):
+    compiled = torch.compile(f, fullgraph=True, dynamic=True)
+    for n in (5, 9, 20):
+        whole = torch.randn(n + 2, 6)
+        x, y = whole[1:-1], whole.to("tpu")[1:-1]
+        want, got = f(x), compiled(y)
+        for w, g in zip(*[t if isinstance(t, tuple) else (t,) for t in (want, got)], strict=True):
+            assert g.stride() == w.stride()
+            assert_close(g.cpu(), w)
+            if w.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
+                assert g.data_ptr() - y.data_ptr() == w.data_ptr() - x.data_ptr()
+
+
+def test_a_number_of_the_host_that_nothing_needs():
+    compiled = torch.compile(lambda x, scale: x * 2, dynamic=True)
+    for n in (5, 9):
+        assert compiled(torch.ones(n, device="tpu"), torch.tensor(3.0)).sum().item() == 2 * n
+
+
 def test_what_cannot_be_padded_is_compiled_for_each_size(graphs):
     compiled = torch.compile(lambda x: torch.fft.fft(x).abs(), dynamic=True, fullgraph=True)
     for n in (5, 9, 33, 7):

@@ -3,6 +3,9 @@
 Every eighth operator by default, each with a sample; TORCH_TPU_COMPILE_EVERY=1 takes all,
 TORCH_TPU_COMPILE_SAMPLES more samples. Random operators draw the numbers that they draw in eager
 mode.
+
+The same with all sizes as symbols that are rounded up, and NaN or nonsense as padding: nothing of
+it may reach a result. Every 24th operator by default, TORCH_TPU_PADDED_EVERY=1 takes all.
 """
 
 import os
@@ -13,10 +16,16 @@ from ops.expectations import UNDEFINED
 from ops.test_op_database import full_name, gradients, tensors, to_device
 from torch.testing._internal.common_methods_invocations import op_db
 
+from torch_tpu import _C, _padding
+
 # A value of the device decides the number of results, which fake tensors cannot tell.
 READS = {"item", "tensor_split"}
 
 EVERY = int(os.environ.get("TORCH_TPU_COMPILE_EVERY", "8"))
+PADDED_EVERY = int(os.environ.get("TORCH_TPU_PADDED_EVERY", "24"))
+# Torch itself hands symbols to parameters that can only be numbers, or the pointers of symbols.
+NUMBERS_ONLY = {"nn.functional.rms_norm", "max_pool2d_with_indices_backward"}
+
 SAMPLES = int(os.environ.get("TORCH_TPU_COMPILE_SAMPLES", "1"))
 
 
@@ -50,7 +59,33 @@ def test_compiled_is_as_eager(op):
         pytest.skip("the device accepts no sample")
 
 
-def check(op, sample, grad):
+@pytest.fixture
+def nonsense(monkeypatch):
+    """Sizes are rounded up, more than they have to be, and nothing is known of what pads them."""
+    plain = _C.padded
+
+    def padded(t, numel):
+        flat = plain(t, numel)
+        fill = float("nan") if t.dtype.is_floating_point or t.dtype.is_complex else 77
+        beyond = torch.arange(numel, device=t.device) >= t.numel()
+        return flat.masked_fill(beyond, fill)
+
+    monkeypatch.setattr(_C, "padded", padded)
+    monkeypatch.setattr(_padding.Buckets, "of", lambda self, size: size // 8 * 8 + 16)
+
+
+@pytest.mark.parametrize("op", op_db[::PADDED_EVERY], ids=full_name)
+def test_padded_is_as_eager(op, nonsense):
+    if op.name in UNDEFINED | READS | NUMBERS_ONLY or not op.supports_dtype(torch.float32, "cpu"):
+        pytest.skip(
+            "not of float32, or its results depend on values or are what nobody has written"
+        )
+    samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd))
+    if not any(check(op, s, op.supports_autograd, dynamic=True) for s in samples[:SAMPLES]):
+        pytest.skip("the device accepts no sample")
+
+
+def check(op, sample, grad, **options):
     """False where eager mode refuses the sample."""
 
     def moved():
@@ -60,7 +95,7 @@ def check(op, sample, grad):
         first, rest, named = args
         return op(first, *rest, **named)
 
-    compiled = torch.compile(eager)
+    compiled = torch.compile(eager, **options)
     try:
         torch.manual_seed(1)
         want = eager(moved())
