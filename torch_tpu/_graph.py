@@ -168,12 +168,17 @@ class _Recorded:
             and value.device.type == "tpu"
         }
         self.held = tuple(self.attributes.values())
-        # Tensors of the host that no node takes: a recording does not take them either.
+        # Tensors of the host that no op takes: a recording does not take them either. Which of them
+        # are results, by the number of the result.
+        inputs = graph.graph.find_nodes(op="placeholder")
         self.unused = {
             n
-            for n, node in enumerate(graph.graph.find_nodes(op="placeholder"))
-            if not node.users and _on_host(node.meta.get("val"))
+            for n, node in enumerate(inputs)
+            if _on_host(node.meta.get("val")) and all(u.op == "output" for u in node.users)
         }
+        results = graph.graph.output_node().args[0]
+        given = {inputs[n]: n for n in self.unused}
+        self.passed = {i: given[x] for i, x in enumerate(results) if x in given}  # type: ignore[arg-type]
         # By what shapes the code besides the tensors: sizes that are arguments, and generators.
         self.programs: dict[tuple[Any, ...], list[_Program]] = {}
         self.op_by_op: _OpByOp | None = None
@@ -262,7 +267,9 @@ class _Recorded:
                 held = {node: given(0, x) for node, x in self.attributes.items()}
                 outputs = list(_Tracer(self.graph, held, tracing).run(*inputs))
             tensors = [_stored(x) if isinstance(x, torch.Tensor) else None for x in outputs]
-            return _Program(tracing.graph(tensors), outputs, states, self.unused, self.device)
+            return _Program(
+                tracing.graph(tensors), outputs, states, self.unused, self.passed, self.device
+            )
         finally:
             tracing.exit()
 
@@ -276,9 +283,10 @@ class _Program:
         outputs: list[Any],
         states: list[tuple[int, torch.Generator]],
         unused: set[int],
+        passed: dict[int, int],
         device: int,
     ) -> None:
-        self.graph, self.states = graph, states
+        self.graph, self.states, self.passed = graph, states, passed
         self.apart = {n for n, _ in states} | unused  # arguments that are no tensors of the device
         self.generator = _C.default_generator(device)
         self.others = [
@@ -306,6 +314,8 @@ class _Program:
             return None
         for i, value in self.others:
             results[i] = value
+        for i, n in self.passed.items():
+            results[i] = apart[n]
         if before is not None:
             for i, offset in self.offsets:
                 results[i] = offset.after(before)

@@ -391,6 +391,18 @@ def test_a_number_of_the_host_that_nothing_needs():
         assert compiled(torch.ones(n, device="tpu"), torch.tensor(3.0)).sum().item() == 2 * n
 
 
+def test_a_number_of_the_host_that_the_backward_pass_needs():
+    def f(x, most):
+        return torch.renorm(x, 2, 1, most).sum()
+
+    compiled = torch.compile(f)
+    x = torch.randn(3, 4)
+    y = x.to("tpu").requires_grad_()
+    f(x.requires_grad_(), 0.5).backward()
+    compiled(y, 0.5).backward()
+    assert_close(y.grad.cpu(), x.grad)
+
+
 def test_what_cannot_be_padded_is_compiled_for_each_size(graphs):
     compiled = torch.compile(lambda x: torch.fft.fft(x).abs(), dynamic=True, fullgraph=True)
     for n in (5, 9, 33, 7):
