@@ -249,6 +249,7 @@ def test_ctrl_c_in_a_loop_of_each_mode():
     out = run_python(
         """
         import os, signal, threading, time, torch
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by background jobs
         for mode in torch.tpu.EagerMode:
             with torch.tpu.set_eager_mode(mode):
                 x = torch.ones(64, 64).to("tpu")
