@@ -24,6 +24,7 @@ from torch._higher_order_ops.while_loop import while_loop_dense, while_loop_op
 from torch.utils import _pytree as pytree
 
 from torch_tpu import _C, _flex_attention, precision
+from torch_tpu._strides import laid_out
 
 log = logging.getLogger(__name__)
 
@@ -147,10 +148,8 @@ def _lying_as(fake: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     strides = fake.stride()
     if fake.dim() != x.dim() or not all(isinstance(s, int) for s in strides) or x.numel() < 2:
         return x
-    from torch_tpu import _graph
-
     order = tuple(sorted(range(x.dim()), key=lambda d: -strides[d]))
-    return x if order == tuple(range(x.dim())) else _graph._laid_out(x, order)
+    return x if order == tuple(range(x.dim())) else laid_out(x, order)
 
 
 def _leaves(result: Any) -> Sequence[Any]:

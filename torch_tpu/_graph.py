@@ -32,6 +32,7 @@ from torch_tpu._padding import (
     is_symbolic,
     size_of,
 )
+from torch_tpu._strides import laid_out
 from torch_tpu.mode import EagerMode
 
 log = logging.getLogger(__name__)
@@ -387,7 +388,7 @@ class _OpByOp:
             return result  # the graph's own code knows nothing of it
         for node, order in interpreter.orders.items():
             with self.graph.graph.inserting_after(node):
-                copy = self.graph.graph.call_function(_laid_out, (node, order))
+                copy = self.graph.graph.call_function(laid_out, (node, order))
             node.replace_all_uses_with(copy)
             copy.args = (node, order)
         # The generated function empties the list of arguments, so that memory can be reused early.
@@ -420,7 +421,7 @@ class _Interpreter(fx.Interpreter):
                 self.sizes[fake.node.expr] = result
             elif order := self.expected_order(n, fake, result):
                 self.orders[n] = order
-                return _laid_out(result, order)
+                return laid_out(result, order)
         return result
 
     def expected_order(self, node: fx.Node, fake: Any, result: Any) -> tuple[int, ...] | None:
@@ -499,7 +500,7 @@ class _PaddedTracer(_Interpreter):
             args, kwargs = pytree.tree_map(_without_padding, (args, kwargs))
             result = self.call_function(n.target, args, kwargs)
             if order := self.expected_order(n, fake, result):
-                result = _laid_out(result, order)
+                result = laid_out(result, order)
             return pytree.tree_map_only(torch.Tensor, _whole, result)
 
     def _called(self, n: fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -558,9 +559,3 @@ def _line(node: fx.Node) -> Iterator[None]:
 def _stored(x: torch.Tensor) -> torch.Tensor:
     """The tensor with memory of its own where it has none, because all is known to be zero."""
     return x.clone() if x._is_zerotensor() else x
-
-
-def _laid_out(x: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """The same tensor, stored with its dims in `order`, outermost first."""
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return x.permute(order).contiguous().permute(back)

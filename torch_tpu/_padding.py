@@ -27,6 +27,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from torch_tpu import _C
+from torch_tpu._strides import inverse, laid_out
 
 SMALLEST = 16  # bucket
 GROWTH = 4  # from one bucket to the next, and the most that a larger size is rounded up by
@@ -199,10 +200,7 @@ class Sizes:
         return [self.bound_of(d) for d in dims]
 
     def bound_of(self, dim: Dim) -> int:
-        n = 1
-        for f in dim:
-            n *= self.bound(f)
-        return n
+        return math.prod(map(self.bound, dim))
 
     def value(self, s: Any) -> torch.Tensor:
         """The number itself, a 0-d tensor: int64, or float64 of a fraction."""
@@ -270,10 +268,7 @@ class Sizes:
     def _rows(self, sizes: Sequence[Size]) -> tuple[list[Size], int]:
         """The leading dims that are padded, and the elements of what follows them."""
         last = max((i for i, s in enumerate(sizes) if is_symbolic(s)), default=-1)
-        inner = 1
-        for s in sizes[last + 1 :]:
-            inner *= self.bound(s)
-        return list(sizes[: last + 1]), inner
+        return list(sizes[: last + 1]), self.bound_of(tuple(sizes[last + 1 :]))
 
     def room(self, sizes: Sequence[Size]) -> int:
         """The elements of a one-dimensional array for these sizes.
@@ -357,9 +352,6 @@ class Form:
     @property
     def plain(self) -> bool:
         return list(self.order) == list(range(len(self.order)))
-
-    def back(self) -> list[int]:
-        return sorted(range(len(self.order)), key=self.order.__getitem__)
 
 
 Evaluate = Callable[..., int]
@@ -612,7 +604,7 @@ class PaddedProgram:
                         self.lengths[i] = sizes.room(form.sizes)
                         flat = tracing.placeholder([self.lengths[i]], [1], x.dtype)
                         a = sizes.unpack(flat, form.sizes)
-                        back = form.back()
+                        back = inverse(form.order)
                         inputs.append(Array(a.tensor.permute(back), tuple(a.dims[d] for d in back)))
                     elif isinstance(x, torch.Tensor):
                         t = tracing.placeholder(list(x.shape), list(x.stride()), x.dtype)
@@ -675,8 +667,7 @@ def _as_fake(t: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
     """The same tensor with the strides of its fake one, or its order where they vary."""
     strides = [size_of(s) for s in fake.stride()]
     if any(map(is_symbolic, strides)):
-        order = order_of(fake)
-        return t.permute(order).contiguous().permute(sorted(range(t.dim()), key=order.index))
+        return laid_out(t, order_of(fake))
     if t.stride() == fake.stride() or t.numel() == 0:
         return t
     out = torch.empty_strided(t.shape, fake.stride(), dtype=t.dtype, device=t.device)

@@ -331,12 +331,8 @@ def _sliced(
     n, whole = p.sizes.bound(length), x.tensor.shape[d]
     dims = (*x.dims[:d], (length,), *x.dims[d + 1 :])
     if isinstance(start, int) and start + (n - 1) * step < whole:
-        return Array(
-            x.tensor.narrow(d, start, (n - 1) * step + 1)[
-                (slice(None),) * d + (slice(None, None, step),)
-            ],
-            dims,
-        )
+        end = start + (n - 1) * step + 1
+        return Array(aten.slice.Tensor(x.tensor, d, start, end, step), dims)
     return Array(p.take(x.tensor, d, start + step * p.sizes.positions(n)), dims)
 
 
@@ -418,17 +414,14 @@ def _pad(p: Padding, a: SimpleNamespace) -> Array:
         before, after = size_of(a.pad[2 * i]), size_of(a.pad[2 * i + 1])
         if before == 0 and after == 0:
             continue
+        if not isinstance(before, int):
+            raise p.refuse("what stands in front varies")
         length = sizes_of(p.fake)[d]
         dims = (*x.dims[:d], (length,), *x.dims[d + 1 :])
         shape = list(x.tensor.shape)
         shape[d] = p.sizes.bound(length)
         base = x.tensor.new_full(shape, a.value)
-        x = Array(
-            _placed(
-                p, base, x, d, _start(p, before, ((0,),)) if not isinstance(before, int) else before
-            ),
-            dims,
-        )
+        x = Array(_placed(p, base, x, d, before), dims)
     return p.array(x.tensor, x.dims)
 
 
@@ -544,7 +537,7 @@ def _verify(p: Padding, result: Any, fake: Any) -> None:
     """The result has the fake tensor's dtype and sizes, padded as its dims say."""
     if isinstance(result, Array):
         for dim, want in zip(result.dims, sizes_of(fake), strict=True):
-            if sympy.expand(sympy.sympify(size(dim)) - want) != 0:
+            if not _same_size(dim, (want,)):
                 raise p.refuse(f"a dim of {size(dim)} where {want} was due")
         if result.tensor.dtype != fake.dtype:
             raise p.refuse(f"{result.tensor.dtype} where {fake.dtype} was due")

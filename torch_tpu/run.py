@@ -8,19 +8,15 @@ import os
 import sys
 from pathlib import Path
 
-import torch_tpu
 from torch_tpu import _C
+from torch_tpu._programs import program_path
 
 PLUGIN = "TORCH_TPU_PJRT_PLUGIN"
 
 
 def program() -> Path:
     """The path of torch_tpu_run. Raises RuntimeError where the package was built without it."""
-    for folder in torch_tpu.__path__:
-        path = Path(folder) / "torch_tpu_run"
-        if path.is_file():
-            return path
-    raise RuntimeError("torch_tpu was built without torch_tpu_run; install it again")
+    return program_path("torch_tpu_run")
 
 
 def main() -> int:

@@ -16,13 +16,6 @@ from torch.testing import assert_close
 from torch_tpu import _C
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 @pytest.fixture
 def reasons(caplog):
     """Why something did not become control flow of the program."""

@@ -8,30 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from torch_tpu import _C, _graph
+from torch_tpu import _C
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
+def _seeded():
     torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.fixture
-def graphs(monkeypatch):
-    """The graphs that were compiled, as what runs them."""
-    made = []
-    plain = _graph.run_graph
-
-    def noted(graph, devices, *options):
-        run = plain(graph, devices, *options)
-        made.append(run.__closure__[0].cell_contents)
-        return run
-
-    monkeypatch.setattr("torch_tpu.compile.run_graph", noted)
-    return made
 
 
 def on(device, tree):

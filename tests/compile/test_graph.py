@@ -11,28 +11,6 @@ from torch.testing import assert_close
 from torch_tpu import _C, _graph
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.fixture
-def kinds(monkeypatch):
-    """What the graphs that were compiled became."""
-    made = []
-    plain = _graph.run_graph
-
-    def noted(graph, devices, *options):
-        run = plain(graph, devices, *options)
-        made.append(run.__closure__[0].cell_contents)
-        return run
-
-    monkeypatch.setattr("torch_tpu.compile.run_graph", noted)
-    return made
-
-
 def launches(call):
     before = _C.counters()["executes"]
     result = call()
@@ -51,11 +29,11 @@ def same_as_eager(f, *args, **options):
     return compiled
 
 
-def test_a_call_is_one_launch(kinds):
+def test_a_call_is_one_launch(graphs):
     x, y = torch.randn(4, 4, device="tpu"), torch.randn(4, device="tpu")
     same_as_eager(lambda x, y: (x.sin() @ x + y).sum(0), x, y)
-    assert [type(k) for k in kinds] == [_graph._Recorded]
-    assert kinds[0].op_by_op is None
+    assert [type(k) for k in graphs] == [_graph._Recorded]
+    assert graphs[0].op_by_op is None
 
 
 def test_a_graph_without_ops_leaves_nothing_behind():
@@ -216,7 +194,7 @@ def test_random_numbers_are_those_of_eager_and_move_on():
     assert not torch.equal(got[2][0], got[3][0])
 
 
-def test_checkpointing_with_dropout_draws_the_same_again(kinds):
+def test_checkpointing_with_dropout_draws_the_same_again(graphs):
     layer = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh()).to("tpu")
 
     def f(x):
@@ -230,7 +208,7 @@ def test_checkpointing_with_dropout_draws_the_same_again(kinds):
             gradients.append(torch.autograd.grad(g(x), x)[0])
     for g in gradients:
         assert_close(g, gradients[0])
-    assert len(kinds) == 2 and all(k.op_by_op is None for k in kinds)
+    assert len(graphs) == 2 and all(k.op_by_op is None for k in graphs)
 
 
 def test_tensors_that_the_graph_holds_may_change():
@@ -246,7 +224,7 @@ def test_tensors_that_the_graph_holds_may_change():
     assert_close(f(x), table)
 
 
-def test_sizes_as_arguments(kinds):
+def test_sizes_as_arguments(graphs):
     @torch.compile(dynamic=True, fullgraph=True)
     def f(x):
         return x.view(-1, x.shape[0]).sum(0) * x.shape[1], x.shape[0] + 1
@@ -256,21 +234,21 @@ def test_sizes_as_arguments(kinds):
         got, count = f(x)
         assert count == n + 1
         assert_close(got, x.view(-1, n).sum(0) * 4)
-    assert len(kinds) == 1
-    assert sum(map(len, kinds[0].programs.values())) == 3
+    assert len(graphs) == 1
+    assert sum(map(len, graphs[0].programs.values())) == 3
 
 
-def test_precision_is_looked_at_in_each_call(kinds):
+def test_precision_is_looked_at_in_each_call(graphs):
     x = torch.randn(64, 64, device="tpu")
     compiled = torch.compile(lambda x: x @ x)
     for _ in range(2):
         compiled(x)
         with torch.tpu.precision("DEFAULT"):
             compiled(x)
-    assert [len(p) for p in kinds[0].programs.values()] == [2]
+    assert [len(p) for p in graphs[0].programs.values()] == [2]
 
 
-def test_precision_inside_of_compiled_code(kinds, monkeypatch):
+def test_precision_inside_of_compiled_code(graphs, monkeypatch):
     asked = []
     plain = _graph._Interpreter.call_function
 
@@ -312,15 +290,15 @@ def test_our_own_functions_break_the_graph_quietly(recwarn):
     assert not [w for w in recwarn if "Dynamo does not know" in str(w.message)]
 
 
-def test_numbers_on_the_host_are_read_in_each_call(kinds):
+def test_numbers_on_the_host_are_read_in_each_call(graphs):
     compiled = torch.compile(lambda x, n: x * n)
     x = torch.ones(3, device="tpu")
     for n in (2.0, 5.0):
         assert_close(compiled(x, torch.tensor(n)), x * n)
-    assert isinstance(kinds[0], _graph._Pieces)
+    assert isinstance(graphs[0], _graph._Pieces)
 
 
-def test_code_of_which_nothing_is_known_runs_in_each_call(kinds):
+def test_code_of_which_nothing_is_known_runs_in_each_call(graphs):
     calls = []
 
     @torch.library.custom_op("torch_tpu_tests::noted", mutates_args=())
@@ -337,7 +315,7 @@ def test_code_of_which_nothing_is_known_runs_in_each_call(kinds):
     assert [compiled(x)[0].item() for _ in range(3)] == [2, 4, 6]
 
 
-def test_graphs_are_cut_where_values_are_read(kinds):
+def test_graphs_are_cut_where_values_are_read(graphs):
     weight = torch.randn(9, 9, device="tpu")
 
     def f(x):
@@ -353,19 +331,19 @@ def test_graphs_are_cut_where_values_are_read(kinds):
         for _ in range(3):
             x = torch.randn(9, device="tpu")
             assert_close(compiled(x), f(x), rtol=1e-4, atol=1e-5)
-    pieces = [p.run for p in kinds[0].pieces.children()]
+    pieces = [p.run for p in graphs[0].pieces.children()]
     alone = [p for p in pieces if isinstance(p, _graph._OpByOp)]
     recorded = [p for p in pieces if isinstance(p, _graph._Recorded)]
     assert len(alone) == 2 and recorded and all(p.op_by_op is None for p in recorded)
 
 
-def test_an_index_of_whole_numbers_cuts_nothing(kinds):
+def test_an_index_of_whole_numbers_cuts_nothing(graphs):
     i = torch.tensor([2, 0, 2], device="tpu")
     same_as_eager(lambda x: x[i].sin() + x[:, i], torch.randn(3, 3, device="tpu"))
-    assert isinstance(kinds[0], _graph._Recorded) and kinds[0].op_by_op is None
+    assert isinstance(graphs[0], _graph._Recorded) and graphs[0].op_by_op is None
 
 
-def test_graphs_are_cut_at_custom_ops_also_in_training(kinds):
+def test_graphs_are_cut_at_custom_ops_also_in_training(graphs):
     @torch.library.custom_op("torch_tpu_tests::scaled", mutates_args=())
     def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
         return x * by
@@ -392,7 +370,7 @@ def test_graphs_are_cut_at_custom_ops_also_in_training(kinds):
             loss = g(x)
             gradients.append(torch.autograd.grad(loss, list(model.parameters())))
         assert_close(*gradients, rtol=1e-4, atol=1e-5)
-    assert len(kinds) == 2 and all(isinstance(k, _graph._Pieces) for k in kinds)
+    assert len(graphs) == 2 and all(isinstance(k, _graph._Pieces) for k in graphs)
 
 
 def test_conjugate_views():

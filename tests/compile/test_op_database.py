@@ -29,11 +29,6 @@ NUMBERS_ONLY = {"nn.functional.rms_norm", "max_pool2d_with_indices_backward"}
 SAMPLES = int(os.environ.get("TORCH_TPU_COMPILE_SAMPLES", "1"))
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-
-
 def same(got, want):
     got, want = tensors(got), tensors(want)
     assert len(got) == len(want)

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from torch_tpu._programs import program_path
+
 # Part of every cache entry's name: raised when what is stored changes.
 _FORMAT = 1
 
@@ -79,13 +81,10 @@ def libtpu_path() -> Path:
 
 
 def _program_path() -> Path:
-    import torch_tpu
-
-    for folder in torch_tpu.__path__:
-        path = Path(folder) / "compile_ahead"
-        if path.is_file():
-            return path
-    raise CompilerError("torch_tpu was built without compile_ahead; install it again")
+    try:
+        return program_path("compile_ahead")
+    except RuntimeError as error:
+        raise CompilerError(str(error)) from None
 
 
 def _environment() -> dict[str, str]:

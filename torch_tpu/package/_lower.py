@@ -24,6 +24,7 @@ from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from torch_tpu import _C, _control_flow, _graph, _rng_state
+from torch_tpu._strides import laid_out
 from torch_tpu.package import _file
 from torch_tpu.package._signature import (
     Argument,
@@ -163,7 +164,7 @@ class _Lowering:
         tensor = tracing.placeholder(shape, _row_major(shape), like.dtype)
         argument = Argument(name, kind, dtype_name(like.dtype), tuple(shape))
         order = _order(like)
-        used = tensor if order is None else _graph._laid_out(tensor, order)
+        used = tensor if order is None else laid_out(tensor, order)
         made = _Placeholder(argument, len(self.placeholders), tensor, used, used._version, weight)
         self.placeholders.append(made)
         self.by_node[spec.arg.name] = made
