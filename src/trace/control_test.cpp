@@ -1,5 +1,6 @@
 #include "base/test.h"
 #include "hlo/print.h"
+#include "trace/test_ops.h"
 #include "trace/trace.h"
 
 namespace tpu::trace {
@@ -12,41 +13,26 @@ using ops::Value;
 using Traced = trace::Value;
 using Body = std::function<std::vector<ValuePtr>(Trace&, std::vector<ValuePtr>)>;
 
-const Type* f32(Dims d) { return intern({DType::kF32, std::move(d)}); }
 const Type* i64(Dims d) { return intern({DType::kI64, std::move(d)}); }
 const Type* flag() { return intern({DType::kBool, {}}); }
 
 void fill_registry() {
+  register_test_ops();
   [[maybe_unused]] static const bool filled = [] {
     ops::Registry& r = ops::Registry::instance();
     register_control_flow(r);
-    r.op("test::add", [](Context& x, Value a, Value b) { return x.b.add(a, b); });
     r.op("test::below", [](Context& x, Value a, Scalar s) {
       return x.b.compare(hlo::Cmp::kLt, a, x.scalar_like(s, a));
     });
-    r.op("test::scale",
-         [](Context& x, Value a, Scalar s) { return x.b.mul(a, x.scalar_like(s, a)); });
-    r.op("test::noise", [](Context& x, Value a) {
-       return x.b.add(a, x.uniform(DType::kF32, a.dims()));
-     }).random();
-    r.op("test::pick", [](Context& x, Value a, Value i) {
-      x.checked_index(i, a.dim(0), 0);
-      return x.b.neg(a);
-    });
     return true;
   }();
-}
-
-const std::shared_ptr<RandomState>& generator() {
-  static const auto state = std::make_shared<RandomState>();
-  return state;
 }
 
 std::vector<ValuePtr> record(Trace& t, const CallKey& k, const std::vector<ValuePtr>& in,
                              const std::vector<Number>& numbers = {}, Location where = {}) {
   const Instance& inst = t.instances().get(k.view());
   RandomState random;
-  if (inst.random_draws > 0) random = t.take_random(generator(), inst.random_draws);
+  if (inst.random_draws > 0) random = t.take_random(test_generator(), inst.random_draws);
   std::vector<ValuePtr> out(inst.outputs.size());
   t.window().record(inst, in, numbers, random, where, out.data());
   return out;
@@ -83,7 +69,7 @@ struct Fixture {
     Trace inner(0, trace.instances());
     std::vector<ValuePtr> in;
     for (const Type* t : types) in.push_back(inner.placeholder(t));
-    const Trace::Inner made = inner.subgraph(run(inner, in), generator());
+    const Trace::Inner made = inner.subgraph(run(inner, in), test_generator());
     inner.close();
     return made;
   }

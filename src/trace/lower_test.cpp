@@ -2,36 +2,16 @@
 
 #include "base/test.h"
 #include "hlo/print.h"
+#include "trace/test_ops.h"
 
 namespace tpu::trace {
 namespace {
 
-using ops::Context;
 using ops::Number;
-using ops::Scalar;
-using ops::Value;
 using Pending = trace::Value;
 
-const Type* f32(Dims d) { return intern({DType::kF32, std::move(d)}); }
-
 struct Recorder {
-  Recorder() {
-    [[maybe_unused]] static const bool filled = [] {
-      ops::Registry& r = ops::Registry::instance();
-      r.op("test::add", [](Context& x, Value a, Value b) { return x.b.add(a, b); });
-      r.op("test::neg", [](Context& x, Value a) { return x.b.neg(a); });
-      r.op("test::scale",
-           [](Context& x, Value a, Scalar s) { return x.b.mul(a, x.scalar_like(s, a)); });
-      r.op("test::noise", [](Context& x, Value a) {
-         return x.b.add(a, x.uniform(DType::kF32, a.dims()));
-       }).random();
-      r.op("test::pick", [](Context& x, Value a, Value i) {
-        x.checked_index(i, a.dim(0), 0);
-        return x.b.neg(a);
-      });
-      return true;
-    }();
-  }
+  Recorder() { register_test_ops(); }
 
   ValuePtr ready(const Type* t) {
     ValuePtr v = make_value(t, 0);

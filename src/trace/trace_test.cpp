@@ -2,39 +2,13 @@
 
 #include "base/test.h"
 #include "hlo/print.h"
+#include "trace/test_ops.h"
 
 namespace tpu::trace {
 namespace {
 
-using ops::Context;
 using ops::Number;
-using ops::Scalar;
-using ops::Value;
 using Traced = trace::Value;
-
-const Type* f32(Dims d) { return intern({DType::kF32, std::move(d)}); }
-
-void fill_registry() {
-  [[maybe_unused]] static const bool filled = [] {
-    ops::Registry& r = ops::Registry::instance();
-    r.op("test::add", [](Context& x, Value a, Value b) { return x.b.add(a, b); });
-    r.op("test::scale",
-         [](Context& x, Value a, Scalar s) { return x.b.mul(a, x.scalar_like(s, a)); });
-    r.op("test::noise", [](Context& x, Value a) {
-       return x.b.add(a, x.uniform(DType::kF32, a.dims()));
-     }).random();
-    r.op("test::pick", [](Context& x, Value a, Value i) {
-      x.checked_index(i, a.dim(0), 0);
-      return x.b.neg(a);
-    });
-    return true;
-  }();
-}
-
-const std::shared_ptr<RandomState>& generator() {
-  static const auto state = std::make_shared<RandomState>();
-  return state;
-}
 
 ValuePtr call(Trace& t, const char* op, std::vector<ValuePtr> in, std::vector<Number> numbers = {},
               Location where = {}) {
@@ -44,14 +18,14 @@ ValuePtr call(Trace& t, const char* op, std::vector<ValuePtr> in, std::vector<Nu
   k.layout(nullptr, 0);
   const Instance& inst = t.instances().get(k.view());
   RandomState random;
-  if (inst.random_draws > 0) random = t.take_random(generator(), inst.random_draws);
+  if (inst.random_draws > 0) random = t.take_random(test_generator(), inst.random_draws);
   ValuePtr out;
   t.window().record(inst, in, numbers, random, where, &out);
   return out;
 }
 
 struct Fixture {
-  Fixture() { fill_registry(); }
+  Fixture() { register_test_ops(); }
   Trace trace{0, {.cpu_plugin = false}};
 };
 
