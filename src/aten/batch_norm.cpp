@@ -120,17 +120,26 @@ std::array<Value, 3> batch_norm_backward(Context& x, Value grad_out, Value input
   const auto kept = [&](Value s) { return x.b.reshape(x.convert(s, v.dtype()), c.kept); };
   const Value mean = kept(train ? *save_mean : *running_mean);
   const Value invstd = train ? kept(*save_invstd) : inverse_root(x, kept(*running_var), eps);
-  const Value normal = x.binary(Op::kMultiply, x.binary(Op::kSubtract, v, mean), invstd);
+  const Value offset = x.binary(Op::kSubtract, v, mean);
+  // Two sums over the elements give all three gradients; the rest is arithmetic of channels.
+  const Value sum = sum_over(x, g, c.others, true);
+  const Value product = sum_over(x, x.b.mul(g, offset), c.others, true);
+  const DType param = weight ? weight->dtype() : input.dtype();
+  const auto parameter = [&](Value s) { return x.convert(x.b.reshape(s, {v.dim(1)}), param); };
   std::array<Value, 3> out;
   if (mask[0]) {
-    const Value gw = affine(x, g, weight, std::nullopt, c.kept);
-    out[0] = x.convert(train ? normalized_gradient(x, gw, normal, invstd, c.others, true)
-                             : x.binary(Op::kMultiply, gw, invstd),
-                       input.dtype());
+    Value d = g;
+    if (train) {
+      const Value count = x.like(sum, c.count);
+      const Value slope = x.b.mul(x.b.mul(invstd, invstd), x.b.div(product, count));
+      d = x.binary(Op::kSubtract, d, x.b.div(sum, count));
+      d = x.b.sub(d, x.binary(Op::kMultiply, offset, slope));
+    }
+    const Value factor = weight ? x.b.mul(invstd, kept(*weight)) : invstd;
+    out[0] = x.convert(x.binary(Op::kMultiply, d, factor), input.dtype());
   }
-  const DType param = weight ? weight->dtype() : input.dtype();
-  if (mask[1]) out[1] = x.convert(sum_over(x, x.b.mul(g, normal), c.others, false), param);
-  if (mask[2]) out[2] = x.convert(sum_over(x, g, c.others, false), param);
+  if (mask[1]) out[1] = parameter(x.b.mul(product, invstd));
+  if (mask[2]) out[2] = parameter(sum);
   return out;
 }
 
