@@ -118,7 +118,6 @@ struct Groups {
   Dims axes;      // all but the first two of split
   Dims stats;     // [N, group, 1, 1, ...]
   Dims channels;  // [C, 1, 1, ...], to broadcast a parameter
-  Dims others;    // axes of the input but the channels
 };
 
 Groups split_groups(const Context& x, Value input, int64_t group, const Opt<Value>& weight,
@@ -147,9 +146,6 @@ Groups split_groups(const Context& x, Value input, int64_t group, const Opt<Valu
   for (size_t i = 2; i < g.split.size(); ++i) g.axes.push_back(static_cast<int64_t>(i));
   g.channels = Dims(input.dims().size() - 1, 1);
   g.channels[0] = channels;
-  for (int64_t i = 0; i < input.rank(); ++i) {
-    if (i != 1) g.others.push_back(i);
-  }
   return g;
 }
 
@@ -175,22 +171,40 @@ std::array<Value, 3> group_norm_backward(Context& x, Value grad_out, Value input
                                          int64_t, int64_t group, const std::vector<bool>& mask) {
   const Groups g = split_groups(x, input, group, weight, std::nullopt);
   check_real(x, input.dtype(), "GroupNormBackwardKernelImpl");
-  const Value v = x.b.reshape(x.to_compute(input), g.split), grad = x.to_compute(grad_out);
+  const auto split = [&](Value t) { return x.b.reshape(x.to_compute(t), g.split); };
+  const Value v = split(input), grad = split(grad_out);
   const auto stat = [&](Value s) { return x.b.reshape(x.convert(s, v.dtype()), g.stats); };
   const Value r = stat(rstd);
-  const Value normal = x.binary(Op::kMultiply, x.binary(Op::kSubtract, v, stat(mean)), r);
+  const Value offset = x.binary(Op::kSubtract, v, stat(mean));
+  // Two sums over the elements of each sample and channel give all three gradients.
+  const Dims spatial(g.axes.begin() + 1, g.axes.end());
+  const Value sum = sum_over(x, grad, spatial, true);
+  const Value product =
+      x.binary(Op::kMultiply, sum_over(x, x.b.mul(grad, offset), spatial, true), r);
   std::array<Value, 3> out;
   if (mask[0]) {
-    const Value gw = x.b.reshape(affine(x, grad, weight, std::nullopt, g.channels), g.split);
-    const Value d = normalized_gradient(x, gw, normal, r, g.axes, true);
-    out[0] = x.convert(x.b.reshape(d, input.dims()), input.dtype());
+    const auto scaled = [&](Value t) {
+      if (!weight) return t;
+      Dims channels(g.split.size(), 1);
+      channels[1] = g.split[1], channels[2] = g.split[2];
+      return x.binary(Op::kMultiply, t, x.b.reshape(x.convert(*weight, v.dtype()), channels));
+    };
+    const auto mean_of = [&](Value t) {  // of a group's elements, from sums of its channels
+      const Value total = sum_over(x, scaled(t), {2}, true);
+      return x.b.div(total, x.like(total, static_cast<double>(reduced_count(v, g.axes))));
+    };
+    const Value slope = x.b.mul(r, mean_of(product));
+    Value d = x.binary(Op::kSubtract, scaled(grad), mean_of(sum));
+    d = x.b.sub(d, x.binary(Op::kMultiply, offset, slope));
+    d = x.b.reshape(x.binary(Op::kMultiply, d, r), input.dims());
+    out[0] = x.convert(d, input.dtype());
   }
   const DType param = weight ? weight->dtype() : input.dtype();
-  if (mask[1]) {
-    const Value product = x.b.mul(grad, x.b.reshape(normal, input.dims()));
-    out[1] = x.convert(sum_over(x, product, g.others, false), param);
-  }
-  if (mask[2]) out[2] = x.convert(sum_over(x, grad, g.others, false), param);
+  const auto parameter = [&](Value t) {
+    return x.convert(x.b.reshape(sum_over(x, t, {0}, true), {input.dim(1)}), param);
+  };
+  if (mask[1]) out[1] = parameter(product);
+  if (mask[2]) out[2] = parameter(sum);
   return out;
 }
 
