@@ -303,7 +303,9 @@ Value max_pool_backward(Ctx& x, Value grad_output, Value self, const Dims& kerne
   check_like_output(x, indices, given);
   check_indices(x, indices);
   if (self.numel() == 0) return x.zeros(self.type());
-  if (!x.on_cpu_plugin() && hlo::is_float(self.dtype())) {
+  // TPUs compute float64 as pairs of float32, for which XLA has no select_and_scatter.
+  const bool selects = hlo::is_float(self.dtype()) && self.dtype() != DType::kF64;
+  if (!x.on_cpu_plugin() && selects) {
     const Value given_grad = x.b.reshape(grad_output, out);
     if (const auto r = max_pool_grad_of_input(x, given_grad, p.v, w, p.in)) {
       return x.b.reshape(x.convert(*r, self.dtype()), self.dims());

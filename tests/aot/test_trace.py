@@ -402,6 +402,26 @@ def test_the_gradient_of_a_max_pool_is_one_instruction(options):
     assert text.count("stablehlo.select_and_scatter") == 1
 
 
+def test_the_gradient_of_a_max_pool_in_float64_selects_nothing():
+    # The TPU's compiler has float64 as pairs of float32, and no select_and_scatter of pairs.
+    x = torch.empty(2, 4, 8, 8, dtype=torch.float64, device="meta", requires_grad=True)
+    text = trace(lambda x: F.max_pool2d(x, 2).sum(), x, mode="train").text
+    assert "select_and_scatter" not in text
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), nn.GroupNorm(2, 4)], ids=["batch", "group"])
+def test_gradients_of_a_norm_read_the_elements_twice(norm):
+    # For all three of input, weight and bias. The forward pass has two sums, the loss one.
+    norm = norm.to("meta")
+    text = trace(lambda m, x: m(x).sin().sum(), norm, grad(IMAGE), mode="train").text
+    whole = [
+        line
+        for line in text.splitlines()
+        if re.match(r".*\(tensor<2x(4|2x2)x8x8xf32>, tensor<f32>\) ->", line)
+    ]
+    assert len(whole) == 5
+
+
 def test_batch_norm_reads_two_numbers_a_channel():
     # They go into every convolution that reads it.
     program = trace(nn.BatchNorm2d(4).eval(), IMAGE)
