@@ -70,6 +70,26 @@ Value is_infinity(Ctx& x, Value self, bool negative, const char* name) {
   return x.b.compare(Cmp::kEq, self, infinity_like(x, self, negative));
 }
 
+Value is_nan(Ctx& x, Value self) { return x.is_nan(self); }
+
+Value is_infinite(Ctx& x, Value self) {
+  const DType t = self.dtype();
+  if (hlo::is_integral(t)) return x.zeros({DType::kBool, self.dims()});
+  if (!hlo::is_complex(t)) return x.b.compare(Cmp::kEq, abs(x, self), infinity_like(x, self));
+  const Value re = abs(x, x.b.real(self)), im = abs(x, x.b.imag(self));
+  const Value inf = infinity_like(x, re);
+  return x.b.logical_or(x.b.compare(Cmp::kEq, re, inf), x.b.compare(Cmp::kEq, im, inf));
+}
+
+struct NumberTest {
+  const char* name;
+  Value (*make)(Ctx&, Value);
+};
+constexpr NumberTest kNumberTests[] = {
+    {"aten::isinf", is_infinite},
+    {"aten::isnan", is_nan},
+};
+
 // Told at the next read or synchronization, as any assertion.
 void assert_nonzero(Ctx& x, Value self, const std::string& text) {
   x.check(self.numel() != 0, "Boolean value of Tensor with no values is ambiguous");
@@ -119,15 +139,9 @@ void register_compare(Registry& r) {
   r.op("aten::logical_not", [](Ctx& x, Value self) {
      return x.b.logical_not(x.convert(self, DType::kBool));
    }).elementwise();
-  r.op("aten::isnan", [](Ctx& x, Value self) { return x.is_nan(self); }).elementwise();
-  r.op("aten::isinf", [](Ctx& x, Value self) {
-     const DType t = self.dtype();
-     if (hlo::is_integral(t)) return x.zeros({DType::kBool, self.dims()});
-     if (!hlo::is_complex(t)) return x.b.compare(Cmp::kEq, abs(x, self), infinity_like(x, self));
-     const Value re = abs(x, x.b.real(self)), im = abs(x, x.b.imag(self));
-     const Value inf = infinity_like(x, re);
-     return x.b.logical_or(x.b.compare(Cmp::kEq, re, inf), x.b.compare(Cmp::kEq, im, inf));
-   }).elementwise();
+  for (const NumberTest& t : kNumberTests) {
+    r.op(t.name, [t](Ctx& x, Value self) { return t.make(x, self); }).elementwise();
+  }
   r.op("aten::isposinf", [](Ctx& x, Value self) { return is_infinity(x, self, false, "isposinf"); })
       .elementwise()
       .out_casts(false);
