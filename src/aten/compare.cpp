@@ -81,11 +81,19 @@ Value is_infinite(Ctx& x, Value self) {
   return x.b.logical_or(x.b.compare(Cmp::kEq, re, inf), x.b.compare(Cmp::kEq, im, inf));
 }
 
+Value is_finite(Ctx& x, Value self) {
+  const DType t = self.dtype();
+  if (hlo::is_integral(t)) return x.b.logical_not(x.zeros({DType::kBool, self.dims()}));
+  if (!hlo::is_complex(t)) return x.b.is_finite(x.to_compute(self));
+  return x.b.logical_and(x.b.is_finite(x.b.real(self)), x.b.is_finite(x.b.imag(self)));
+}
+
 struct NumberTest {
   const char* name;
   Value (*make)(Ctx&, Value);
 };
 constexpr NumberTest kNumberTests[] = {
+    {"aten::isfinite", is_finite},
     {"aten::isinf", is_infinite},
     {"aten::isnan", is_nan},
 };

@@ -188,7 +188,7 @@ TEST(one_operand) {
   expect_all("abs angle", "complex128[4]", "float64[4]");
   expect_all("sgn neg _conj_physical conj_physical.out conj_physical_", "complex128[4]",
              "complex128[4]");
-  expect_all("signbit isnan isinf isposinf isneginf logical_not", "float32[4]", "bool[4]");
+  expect_all("signbit isfinite isnan isinf isposinf isneginf logical_not", "float32[4]", "bool[4]");
   expect_all("_assert_async", "float32[1]", "");
   expect_all("_assert_async.msg", "bool[] 'text", "");
   expect_all("_functional_assert_async.msg", "bool[] 'text float32[]", "float32[]");

@@ -4,6 +4,8 @@ import pytest
 import torch
 from helpers import same
 
+from torch_tpu import debug
+
 
 def test_attention_by_its_cudnn_name():
     torch.manual_seed(0)
@@ -53,3 +55,16 @@ def test_tensor_split_reads_its_places_from_the_device():
     assert t.grad.sum() == 8
     with pytest.raises(RuntimeError, match="zero-dimensional or one-dimensional"):
         torch.tensor_split(t, torch.ones(1, 1, dtype=torch.int64, device="tpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.complex64, torch.int8])
+def test_isfinite_is_one_op(dtype):
+    numbers = torch.tensor([0, -1, float("inf"), float("-inf"), float("nan"), 3e38])
+    x = torch.complex(*torch.cartesian_prod(numbers, numbers).T) if dtype.is_complex else numbers
+    x = torch.tensor([-1, 0, 5]).to(dtype) if dtype == torch.int8 else x.to(dtype)
+    on = x.to("tpu")
+    torch.tpu.synchronize()
+    debug.reset()
+    got = torch.isfinite(on)
+    assert debug.counters()["executes"] == 1
+    assert got.tolist() == torch.isfinite(x).tolist()
