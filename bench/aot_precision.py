@@ -6,6 +6,7 @@
 Each case is written plainly in PyTorch and in JAX and compiled by libtpu at the three precisions;
 nothing runs. A product alone rises 1 : 3 : 6 where the matrix unit is what it waits for; with other
 work beside it (a softmax, memory) it rises less, and then JAX's must rise no more than ours.
+*Backward* is the gradients' products alone: those of a given gradient of the result.
 """
 
 import argparse
@@ -46,39 +47,53 @@ class Case:
     args: tuple[Any, ...]
     jax: str
     shapes: tuple[tuple[int, ...], ...]
-    train: bool = False
+    backward: bool = False
 
 
 def linear(inner: int, outer: int) -> nn.Module:
     return nn.Linear(inner, outer, bias=False, device="meta")
 
 
-N, HEADS, IMAGE = 4096, (4, 8, 1024, 128), (16, 256, 32, 32)
+def einsum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("ij,kj->ki", a, b)
+
+
+def backward(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """Gradients of all that `function` is given; the last argument is the one of its result."""
+
+    def of(*args: Any) -> Any:
+        *inputs, gradient = args
+        leaves = [p for i in inputs for p in (i.parameters() if isinstance(i, nn.Module) else (i,))]
+        with torch.enable_grad():
+            return torch.autograd.grad(function(*inputs), leaves, gradient)
+
+    return of
+
+
+# Each case but attention multiplies as often as the square product: 2 * 4096 ** 3 flops.
+N, HEADS = 4096, (4, 8, 1024, 128)
 SQUARE = ((N, N), (N, N))
-CONV = (IMAGE, (256, 256, 3, 3))
+IMAGE, KERNEL, FOUND = (32, 512, 32, 32), (512, 512, 3, 3), (32, 512, 30, 30)
 CASES = {
     "matmul": Case(torch.mm, empties((N, N), 2), "matmul", SQUARE),
     "nn.Linear": Case(linear(N, N), (empty(N, N),), "linear", SQUARE),
     "nn.Linear, backward": Case(
-        lambda m, x: m(x).square().sum(), (linear(N, N), empty(N, N, grad=True)), "linear", SQUARE,
-        train=True,
+        backward(lambda m, x: m(x)), (linear(N, N), empty(N, N, grad=True), empty(N, N)),
+        "linear", SQUARE, True,
     ),
-    "einsum": Case(
-        lambda a, b: torch.einsum("ij,kj->ki", a, b), empties((N, N), 2), "einsum", SQUARE
-    ),
+    "einsum": Case(einsum, empties((N, N), 2), "einsum", SQUARE),
     "einsum, backward": Case(
-        lambda a, b: torch.einsum("ij,kj->ki", a, b).square().sum(), empties((N, N), 2, grad=True),
-        "einsum", SQUARE, train=True,
+        backward(einsum), (*empties((N, N), 2, grad=True), empty(N, N)), "einsum", SQUARE, True
     ),
-    "conv": Case(F.conv2d, (empty(*CONV[0]), empty(*CONV[1])), "conv", CONV),
+    "conv": Case(F.conv2d, (empty(*IMAGE), empty(*KERNEL)), "conv", (IMAGE, KERNEL)),
     "conv, backward": Case(
-        lambda x, w: F.conv2d(x, w).square().sum(),
-        (empty(*CONV[0], grad=True), empty(*CONV[1], grad=True)), "conv", CONV, train=True,
+        backward(F.conv2d), (empty(*IMAGE, grad=True), empty(*KERNEL, grad=True), empty(*FOUND)),
+        "conv", (IMAGE, KERNEL), True,
     ),
     "SDPA": Case(F.scaled_dot_product_attention, empties(HEADS, 3), "sdpa", (HEADS,) * 3),
     "SDPA, backward": Case(
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum(),
-        empties(HEADS, 3, grad=True), "sdpa", (HEADS,) * 3, train=True,
+        backward(F.scaled_dot_product_attention), (*empties(HEADS, 3, grad=True), empty(*HEADS)),
+        "sdpa", (HEADS,) * 3, True,
     ),
 }  # fmt: skip
 
@@ -100,12 +115,11 @@ def jax_text(case: Case, precision: str) -> str:
         "sdpa": sdpa,
     }
     function = functions[case.jax]
-    if case.train:
-        inner, count = function, len(case.shapes)
-        function = jax.value_and_grad(
-            lambda *args: jnp.square(inner(*args)).sum(), argnums=tuple(range(count))
-        )
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in case.shapes]
+    if case.backward:
+        inner = function
+        shapes.append(jax.eval_shape(inner, *shapes))
+        function = lambda *args: jax.vjp(inner, *args[:-1])[1](args[-1])  # noqa: E731
     with jax.default_matmul_precision(precision):
         lowered = jax.jit(function).trace(*shapes).lower(lowering_platforms=("tpu",))
     return str(lowered.as_text())
@@ -140,8 +154,7 @@ def main() -> int:
             continue
         row = rows[name] = {"ours": [], "jax": []}
         for ours, theirs in PRECISIONS.items():
-            mode = "train" if case.train else "forward"
-            traced = _trace.trace(case.ours, case.args, mode=mode, precision_name=ours)
+            traced = _trace.trace(case.ours, case.args, precision_name=ours)
             row["ours"].append(cycles(traced.text.replace(f"{ROOT}/", ""), topology))
             if not options.no_jax:
                 row["jax"].append(cycles(jax_text(case, theirs), topology))
