@@ -53,6 +53,9 @@ def keep_events(on: bool) -> None: ...  # nests
 def take_events() -> list[dict[str, Any]]: ...  # runtime/events.h
 def cache_stats() -> dict[str, Any]: ...  # memory_entries, memory_bytes, disk_path, disk_entries, disk_bytes
 def cache_clear(memory: bool, disk: bool) -> None: ...
+def take_program_names() -> list[str]: ...  # on disk, used since the last call; none at the first
+def stored_program(name: str) -> bytes | None: ...
+def store_program(name: str, entry: bytes) -> bool: ...  # False: damaged
 def memory_limit(device: int) -> int: ...  # bytes that may be used
 def set_memory_limit(device: int, size_bytes: int) -> None: ...
 def live_tensors(device: int) -> list[tuple[int, int, str]]: ...  # slot, bytes, type

@@ -63,8 +63,9 @@ def _register() -> None:
     # accelerate's own choice knows a fixed list of devices and would take the CPU.
     os.environ.setdefault("ACCELERATE_TORCH_DEVICE", "tpu")
 
-    from torch_tpu import _integrations, _patches, mode
+    from torch_tpu import _artifacts, _integrations, _patches, mode
 
+    _artifacts.register()
     _patches.apply()
     _integrations.install()
     mode._cut_at_optimizer_steps()

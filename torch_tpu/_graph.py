@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.passes.split_module import split_module
 from torch.utils import _pytree as pytree
 
-from torch_tpu import _C, _control_flow, _padding_math, _padding_rules, _rng_state  # noqa: F401
+from torch_tpu import _C, _artifacts, _control_flow, _padding_math, _padding_rules, _rng_state  # noqa: F401
 from torch_tpu import precision as precisions
 from torch_tpu._padding import (
     Array,
@@ -57,6 +57,7 @@ def run_graph(
     """
     _rng_state.register()
     _control_flow.register()
+    _artifacts.record()
     if len(devices) != 1:
         return _boxed(_OpByOp(graph, devices, f"it touches {len(devices)} tpu devices"))
     apart = _not_recordable(graph)
@@ -207,6 +208,7 @@ class _Recorded:
                 program = self._trace(args)
                 programs.append(program)
                 if (results := program(args, self.held)) is not None:
+                    _artifacts.record()
                     return results
                 raise RuntimeError("this thread is tracing a program of its own")
             except Exception as error:
@@ -245,7 +247,9 @@ class _Recorded:
             self.padded = None
             return None
         programs.append(program)
-        return program(args, numbers, self.held)
+        results = program(args, numbers, self.held)
+        _artifacts.record()
+        return results
 
     def _trace(self, args: list[Any]) -> _Program:
         tracing = _C.Tracing(self.device)

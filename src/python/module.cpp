@@ -7,7 +7,10 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
+#include <string>
 #include <typeinfo>
+#include <vector>
 
 #include "base/settings.h"
 #include "bridge/errors.h"
@@ -182,6 +185,27 @@ void cache_clear(bool memory, bool disk) {
   RecorderLock lock;
   if (memory) r.programs().clear();
   if (disk && r.programs().disk().enabled()) r.programs().disk().clear();
+}
+
+std::vector<std::string> take_program_names() {
+  auto& disk = Runtime::get().programs().disk();
+  return disk.enabled() ? disk.take_names() : std::vector<std::string>();
+}
+
+// The two below need no device: a process may be given programs before it starts one.
+std::optional<py::bytes> stored_program(const std::string& name) {
+  const runtime::DiskCache disk;
+  const std::string entry = disk.enabled() ? disk.load_entry(name) : "";
+  if (entry.empty()) return std::nullopt;
+  return py::bytes(entry);
+}
+
+bool store_program(const std::string& name, const std::string& entry) {
+  runtime::DiskCache disk;
+  const std::string_view bytes = runtime::DiskCache::program_in(name, entry);
+  if (bytes.empty()) return false;
+  if (disk.enabled() && disk.load(name).empty()) disk.store(name, bytes);
+  return true;
 }
 
 py::list settings_list() {
@@ -447,6 +471,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("keep_events", &runtime::keep_events);
   m.def("take_events", &take_events);
   m.def("cache_stats", [] { return guarded(cache_stats); });
+  m.def("take_program_names", [] { return guarded(take_program_names); });
+  m.def("stored_program",
+        [](const std::string& name) { return guarded([&] { return stored_program(name); }); });
+  m.def("store_program", [](const std::string& name, const py::bytes& entry) {
+    return guarded([&] { return store_program(name, entry); });
+  });
   m.def("cache_clear", [](bool memory, bool disk) { guarded([&] { cache_clear(memory, disk); }); });
   m.def("set_setting", [](const std::string& name, const std::string& text) {
     guarded([&] { settings().set(name, text); });

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -83,20 +84,29 @@ fs::path DiskCache::file_of(const std::string& name) const {
   return fs::path(folder_) / cat(name, kSuffix);
 }
 
-std::string DiskCache::load(const std::string& name) const {
+std::string DiskCache::load_entry(const std::string& name) const {
   const fs::path file = file_of(name);
   std::error_code ec;
   if (!fs::is_regular_file(file, ec)) return "";
   std::ifstream in(file, std::ios::binary);
   if (!in) return "";
-  std::string all((std::istreambuf_iterator<char>(in)), {});
-  const size_t size = header(name, "").size();
-  if (all.size() <= size) return "";
-  const std::string_view bytes = std::string_view(all).substr(size);
-  if (!all.starts_with(header(name, bytes))) return "";
+  std::string entry((std::istreambuf_iterator<char>(in)), {});
+  if (program_in(name, entry).empty()) return "";
   // Its age is the time of its last use.
   fs::last_write_time(file, fs::file_time_type::clock::now(), ec);
-  return std::string(bytes);
+  return entry;
+}
+
+std::string DiskCache::load(const std::string& name) const {
+  const std::string entry = load_entry(name);
+  return std::string(program_in(name, entry));
+}
+
+std::string_view DiskCache::program_in(const std::string& name, std::string_view entry) {
+  const size_t size = header(name, "").size();
+  if (entry.size() <= size) return "";
+  const std::string_view bytes = entry.substr(size);
+  return entry.starts_with(header(name, bytes)) ? bytes : "";
 }
 
 void DiskCache::store(const std::string& name, std::string_view bytes) {
@@ -136,6 +146,17 @@ void DiskCache::clear() {
   for (const auto& e : fs::directory_iterator(folder_, ec)) {
     if (e.path().extension() == kSuffix) fs::remove(e.path(), ec);
   }
+}
+
+std::vector<std::string> DiskCache::take_names() {
+  std::lock_guard lock(names_mutex_);
+  noting_ = true;
+  return std::exchange(names_, {});
+}
+
+void DiskCache::note(const std::string& name) {
+  std::lock_guard lock(names_mutex_);
+  if (noting_) names_.push_back(name);
 }
 
 // Drops the least recently used files until three quarters of the bound are left.
@@ -217,6 +238,7 @@ std::shared_ptr<Program> ProgramCache::make(const std::string& text, const hlo::
         p->executable = client_.deserialize(bytes);
         loaded = true;
         ++counters().disk_hits;
+        disk_.note(name);
       } catch (const Error& e) {
         TPU_LOG(LogLevel::kInfo, "a program of the disk cache was not taken: ", e.text);
       }
@@ -230,6 +252,7 @@ std::shared_ptr<Program> ProgramCache::make(const std::string& text, const hlo::
     if (disk_.enabled()) {
       try {
         disk_.store(name, p->executable.serialize());
+        disk_.note(name);
       } catch (const Error& e) {
         TPU_LOG(LogLevel::kInfo, "a program was not stored on disk: ", e.text);
       }

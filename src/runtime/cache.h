@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,14 +43,21 @@ class DiskCache {
   DiskCache();
   bool enabled() const { return !folder_.empty(); }
   const std::string& folder() const { return folder_; }
-  // The stored bytes, or empty.
+  // The stored bytes, or empty; the same with the header that program_in checks.
   std::string load(const std::string& name) const;
+  std::string load_entry(const std::string& name) const;
+  // The bytes in an entry; empty where it is damaged or another program's.
+  static std::string_view program_in(const std::string& name, std::string_view entry);
   void store(const std::string& name, std::string_view bytes);
   struct Stats {
     int64_t entries = 0, size_bytes = 0;
   };
   Stats stats() const;
   void clear();
+  // The names of the programs that were loaded and stored since the last call. The first call gives
+  // none: names are kept from then on.
+  std::vector<std::string> take_names();
+  void note(const std::string& name);
 
  private:
   std::filesystem::path file_of(const std::string& name) const;
@@ -57,6 +65,9 @@ class DiskCache {
   std::string folder_;
   int64_t bound_bytes_ = 0;
   int64_t stored_since_trim_ = 0;
+  std::mutex names_mutex_;
+  bool noting_ = false;
+  std::vector<std::string> names_;
 };
 
 class ProgramCache {
