@@ -3,8 +3,8 @@
 
     TORCH_TPU_DUMP_DIR=modules pytest tests && python tools/op_hits.py modules
 
-Every compiled module begins with the ops that it was made of. Exit code 1 when an op that is declared
-is in no module; the last line is "N of M declared ops".
+Every compiled module begins with the ops that it was made of. Exit code 1 when an op that is
+declared is in no module; the last line is "N of M declared ops".
 """
 
 import argparse
