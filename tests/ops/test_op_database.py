@@ -1,10 +1,13 @@
 """PyTorch's operator database on tpu against CPU: results, dtypes, shapes and gradients in float32.
 
-One sample an operator by default; TORCH_TPU_TEST_OP_SAMPLES=0 takes all. The wider measure is the
-conformance driver that docs/conformance.md names.
+By default one sample an operator and those that lower ops which no other sample does, as
+tools/choose_samples.py found them (samples.json); TORCH_TPU_TEST_OP_SAMPLES=N takes N of each, 0
+all. The wider measure is the conformance driver that docs/conformance.md names.
 """
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +17,8 @@ from torch.utils import _pytree as pytree
 
 pytestmark = pytest.mark.usefixtures("full_compiles")
 
-SAMPLES = int(os.environ.get("TORCH_TPU_TEST_OP_SAMPLES", "1"))
+SAMPLES = int(os.environ.get("TORCH_TPU_TEST_OP_SAMPLES", "-1"))  # -1: the chosen ones
+CHOSEN = json.loads(Path(__file__).with_name("samples.json").read_text())
 
 
 def full_name(op):
@@ -71,8 +75,13 @@ def gradients(op, sample, args):
     return [g for g in found if g is not None]
 
 
-@pytest.mark.parametrize("op", op_db, ids=full_name)
-def test_results_and_gradients(op):
+def test_samples_are_chosen_for_this_release():
+    assert torch.__version__.split("+")[0] == CHOSEN["torch"], "run tools/choose_samples.py"
+
+
+@pytest.mark.parametrize("number", range(len(op_db)), ids=[full_name(op) for op in op_db])
+def test_results_and_gradients(number):
+    op = op_db[number]
     name = full_name(op)
     dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else torch.int64
     if not op.supports_dtype(dtype, "cpu"):
@@ -82,7 +91,9 @@ def test_results_and_gradients(op):
         pytest.xfail(KNOWN_FAILURES[name])
     torch.manual_seed(0)
     samples = list(op.sample_inputs("cpu", dtype, requires_grad=grad))
-    if SAMPLES:
+    if SAMPLES < 0:
+        samples = [samples[n] for n in CHOSEN["samples"].get(str(number), [0]) if n < len(samples)]
+    elif SAMPLES:
         samples = samples[:: max(1, -(-len(samples) // SAMPLES))]
     done = 0
     for sample in samples:
