@@ -42,6 +42,7 @@ DTYPES = (
 QUICK = ("float32", "bfloat16", "int64")
 OPERATORS = 15
 SECONDS = 180.0  # a module may take
+SLOW = "takes longer than"
 
 
 class Results:
@@ -83,7 +84,9 @@ class Checker:
         if answer is None:
             if self.late:
                 return None
-            answer = self.results.answers[key] = self._compile(text, topology)
+            answer = self._compile(text, topology)
+            if not answer.startswith(SLOW):  # another time the machine may be less busy
+                self.results.answers[key] = answer
             self.compiled += 1
             if self.compiled % 50 == 0:
                 self.results.save()
@@ -100,7 +103,7 @@ class Checker:
             child.ask("compile", topology, str(self.file), "-", "")
         except _compiler.CompilerError as error:
             if not late.is_alive():
-                return f"takes longer than {SECONDS:.0f} s"
+                return f"{SLOW} {SECONDS:.0f} s"
             return str(error)
         finally:
             late.cancel()
