@@ -40,7 +40,8 @@ def main() -> int:
     warnings.simplefilter("ignore")
     seen: set[str] = set()
     chosen: dict[str, list[int]] = {}
-    for number, op in enumerate(op_db):
+    database: list[Any] = op_db
+    for number, op in enumerate(database):
         dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else torch.int64
         if not op.supports_dtype(dtype, "cpu"):
             continue

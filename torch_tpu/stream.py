@@ -29,13 +29,27 @@ class Stream(torch.Stream):
     `Stream(stream_id=, device_index=, device_type=)` names a stream that exists.
     """
 
+    _priority = 0
+
     def __new__(  # noqa: D102
         cls, device: Device = None, priority: int = 0, **ids: int
     ) -> "Stream":
         if ids:
             return super().__new__(cls, priority=priority, **ids)
         where = torch.device("tpu", device_index(device))
-        return super().__new__(cls, where, priority=priority)
+        stream = super().__new__(cls, where, priority=priority)
+        stream._priority = priority
+        return stream
+
+    @property
+    def priority(self) -> int:
+        """As given; 0 for a stream that was named by its number."""
+        return self._priority
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the most urgent priority."""
+        return 0, -1
 
     def __repr__(self) -> str:
         return f"torch.tpu.Stream(device={self.device}, stream_id={self.stream_id})"

@@ -225,7 +225,8 @@ Igamma igamma(Ctx& x, Value a, Value v) {
 
   const Value plain_q =
       x.b.select(use_small, small_q, x.b.select(use_fraction, fraction_q, one_minus(x, series_p)));
-  const Value p_from_q = x.b.logical_and(gt(x, v, 1), x.b.compare(Cmp::kGt, v, a));
+  // Wherever the fraction was: the series may have stopped early there.
+  const Value p_from_q = x.b.logical_and(gt(x, v, 1), x.b.compare(Cmp::kGe, v, a));
   const Value plain_p = x.b.select(p_from_q, one_minus(x, plain_q), series_p);
   Value p = x.b.select(uniform, uniform_p, plain_p);
   // Edges: x = 0, a = 0, infinities, and arguments outside the domain.

@@ -290,9 +290,6 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
                 other.device());
     return false;
   }
-  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ",
-              self.scalar_type(), " but got data type ", other.scalar_type(),
-              " for argument 'other' in call to equal");
   return self.numel() == 0 || at::eq(self, other).all().item<bool>();
 }
 

@@ -163,6 +163,9 @@ Indices positions(const at::Tensor& self, const Indices& indices, bool keep_mask
     }
     TORCH_CHECK_INDEX(is_mask(*i) || i->scalar_type() == at::kLong || i->scalar_type() == at::kInt,
                       "tensors used as indices must be long, int, byte or bool tensors");
+    TORCH_CHECK(i->is_cpu() || i->device() == self.device(),
+                "indices should be either on cpu or on the same device as the indexed tensor (",
+                self.device(), "), but one is on ", i->device());
     const at::Tensor index = i->device() == self.device() ? *i : i->to(self.device());
     if (!is_mask(index) || keep_masks) {
       result.push_back(index);
@@ -192,11 +195,21 @@ at::Tensor index(const at::Tensor& self, const Indices& indices) {
 
 at::Tensor& index_put_impl(at::Tensor& self, const Indices& indices, const at::Tensor& values,
                            bool accumulate, bool unsafe) {
-  // One value through masks alone is a select: no read.
+  // One value through a mask alone is a select: no read.
   bool keep = values.numel() == 1 && !accumulate;
-  for (const std::optional<at::Tensor> i : indices) keep &= !i || !i->defined() || is_mask(*i);
-  const at::Tensor v =
-      values.device() == self.device() || values.dim() == 0 ? values : values.to(self.device());
+  int64_t given = 0;
+  for (const std::optional<at::Tensor> i : indices) {
+    if (!i || !i->defined()) continue;
+    keep &= is_mask(*i);
+    ++given;
+  }
+  keep &= given == 1;
+  TORCH_CHECK(values.device() == self.device() || values.dim() == 0,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              self.device(), " and ", values.device(), "!");
+  at::Tensor v = values;
+  // That is masked_fill_, which converts the value.
+  if (keep && (self.is_complex() || !v.is_complex())) v = v.to(self.scalar_type());
   self.copy_(run("aten::_index_put_impl",
                  {self, positions(self, indices, keep), v, accumulate, unsafe})[0]);
   return self;

@@ -185,3 +185,10 @@ def test_record_stream_keeps_the_memory():
     del x
     side.synchronize()
     exact(y, torch.full((1 << 16,), 2.0))
+
+
+def test_priority():
+    least, greatest = torch.tpu.Stream.priority_range()
+    assert greatest <= least
+    assert torch.tpu.Stream(priority=greatest).priority == greatest
+    assert torch.tpu.Stream().priority == 0

@@ -583,3 +583,50 @@ def test_flattened_rnn_weights_move():
     got, (h2, c2) = lstm.to("tpu")(x.to("tpu"))
     for g, w in ((got, want), (h2, h), (c2, c)):
         torch.testing.assert_close(g.cpu(), w)
+
+
+def test_one_value_through_a_mask_is_converted():
+    mask = torch.tensor([True, False, True])
+    for dtype in (torch.float32, torch.int64, torch.complex64):
+        for value in (torch.tensor(1), torch.tensor([2]), torch.tensor(2.5, dtype=torch.float64)):
+            x = torch.zeros(3, dtype=dtype)
+            y = x.to("tpu")
+            x[mask] = value
+            y[mask] = value
+            exact(y, x)
+            y = torch.zeros(3, dtype=dtype, device="tpu")
+            y[mask.to("tpu")] = value.to("tpu")
+            exact(y, x)
+    rows, columns = mask, torch.tensor([False, True, True])
+    x = torch.zeros(3, 3)
+    y = x.to("tpu")
+    x[rows, columns] = 1.0
+    y[rows, columns] = 1.0
+    exact(y, x)
+    with pytest.raises(RuntimeError, match="dtypes match"):
+        y[torch.tensor([0])] = torch.tensor(1)
+    with pytest.raises(RuntimeError, match="same device"):
+        y[torch.tensor([0, 1]), 0] = torch.ones(2)
+
+
+def test_equal_promotes():
+    whole, real = torch.tensor([1, 2], device="tpu"), torch.tensor([1.0, 2.0], device="tpu")
+    assert torch.equal(whole, real) and not torch.equal(whole, real + 0.5)
+
+
+def test_indices_of_another_device_are_refused():
+    code = """
+        import torch
+        x, i = torch.arange(4.0, device="tpu:0"), torch.tensor([0, 1], device="tpu:1")
+        def put(where, what):
+            x[where] = what
+        ones = torch.ones(2, device="tpu:1")
+        for f in (lambda: x[i], lambda: put(i, 9.0), lambda: put(i.cpu(), ones)):
+            try:
+                f()
+            except RuntimeError as error:
+                print("same device" in str(error))
+        print(x.tolist())
+    """
+    out = run_python(code, TORCH_TPU_CPU_DEVICE_COUNT="2")
+    assert out.split("\n")[:4] == ["True"] * 3 + ["[0.0, 1.0, 2.0, 3.0]"]

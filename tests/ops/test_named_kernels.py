@@ -68,3 +68,18 @@ def test_isfinite_is_one_op(dtype):
     got = torch.isfinite(on)
     assert debug.counters()["executes"] == 1
     assert got.tolist() == torch.isfinite(x).tolist()
+
+
+def test_parts_of_jagged_tensors():
+    values, offsets = torch.randn(6, 3), torch.tensor([0, 2, 6])
+    nested = torch.nested.nested_tensor_from_jagged(values.to("tpu"), offsets.to("tpu"))
+    same(torch._nested_get_values(nested), values)
+    same(torch._nested_get_offsets(nested), offsets)
+    assert torch._nested_get_lengths(nested) is None
+    assert torch._nested_get_ragged_idx(nested) == 1
+    dummy = torch._nested_get_jagged_dummy(nested)
+    again = torch._nested_view_from_jagged(values.to("tpu"), offsets.to("tpu"), dummy)
+    same(again.values(), values)
+    padded = nested.to_padded_tensor(0.0)
+    back = torch._nested_from_padded_tensor(padded, offsets.to("tpu"), dummy, sum_S=6)
+    same(back.values(), values)
