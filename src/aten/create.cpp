@@ -37,9 +37,9 @@ DType sequence_type(DType t) {
   return hlo::size_bytes(t) == 8 ? DType::kI64 : DType::kI32;
 }
 
-// Number of elements of arange (the end is left out) and range (it belongs to it).
-int64_t sequence_size(Context& x, const Number& start, const Number& end, const Number& step,
-                      DType t, bool with_end) {
+// Number of elements of range, to which the end belongs.
+int64_t range_size(Context& x, const Number& start, const Number& end, const Number& step,
+                   DType t) {
   x.check(step.d != 0, "step must be nonzero");
   x.check(std::isfinite(start.d) && std::isfinite(end.d), "unsupported range: ", start.d, " -> ",
           end.d);
@@ -47,11 +47,11 @@ int64_t sequence_size(Context& x, const Number& start, const Number& end, const 
           "upper bound and lower bound inconsistent with step sign");
   double steps = (end.d - start.d) / step.d;
   // PyTorch truncates first, so that large integers stay exact.
-  if (t == DType::kI64 || (with_end && hlo::is_integer(t))) {
+  if (hlo::is_integer(t)) {
     x.check_value(step.to_int() != 0, "step must be nonzero");
     steps = static_cast<double>(end.to_int() - start.to_int()) / static_cast<double>(step.to_int());
   }
-  const double size = with_end ? std::floor(steps) + 1 : std::ceil(steps);
+  const double size = std::floor(steps) + 1;
   x.check(size >= 0 && size <= static_cast<double>(std::numeric_limits<int64_t>::max()),
           "invalid size, possible overflow?");
   return static_cast<int64_t>(size);
@@ -156,17 +156,12 @@ Value identity_matrix(Context& x, int64_t n, int64_t m, DType t) {
 }  // namespace
 
 void register_create(ops::Registry& r) {
-  // (int size, Scalar start, Scalar step, ScalarType dtype) -> Tensor: arange and range of a known
-  // size. With run-time numbers, so that arange(n, n + 1) in a loop compiles once.
+  // (int size, Scalar start, Scalar step, ScalarType dtype) -> Tensor: bridge/ tells the size.
   r.op("tpu::arange", [](Context& x, int64_t size, Scalar start, Scalar step, DType dtype) {
     return arange(x, size, start, step, dtype);
   });
-  r.out_op("aten::arange.start_out", [](Context& x, Type out, Number start, Number end,
-                                        Number step) {
-    return arange(x, sequence_size(x, start, end, step, out.dtype, false), start, step, out.dtype);
-  });
   r.out_op("aten::range.out", [](Context& x, Type out, Number start, Number end, Number step) {
-    return arange(x, sequence_size(x, start, end, step, out.dtype, true), start, step, out.dtype);
+    return arange(x, range_size(x, start, end, step, out.dtype), start, step, out.dtype);
   });
   r.out_op("aten::linspace.out", [](Context& x, Type out, Scalar start, Scalar end, int64_t steps) {
     return linspace_op(x, start, end, steps, out.dtype);

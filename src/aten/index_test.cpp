@@ -348,8 +348,7 @@ TEST(shape_types) {
 TEST(create_types) {
   expect({
       {"tpu::arange", "5 0 2 =f32", "f32[5]"},
-      {"aten::arange.start_out", "0 1 0.1", "f32[10]", "f32[0]"},
-      {"aten::arange.start_out", "5 -6 -2", "i8[6]", "i8[0]"},
+      {"tpu::arange", "6 5 -2 =i8", "i8[6]"},
       {"aten::range.out", "0 5 2", "i64[3]", "i64[0]"},
       {"aten::linspace.out", "0 1 7", "bf16[7]", "bf16[0]"},
       {"aten::logspace.out", "0 1 7 2.0", "i64[7]", "i64[0]"},
@@ -363,10 +362,7 @@ TEST(create_types) {
       {"aten::eye.m_out", "3 5", "c64[3,5]", "c64[0]"},
   });
   expect_errors({
-      {"aten::arange.start_out", "0 1 0", "step must be nonzero", ErrorKind::kInvalid, "f32[0]"},
-      {"aten::arange.start_out", "0 1 -1", "inconsistent with step sign", ErrorKind::kInvalid,
-       "f32[0]"},
-      {"aten::arange.start_out", "0 3 1", "not implemented for 'Bool'", kUnsupported, "b[0]"},
+      {"tpu::arange", "3 0 1 =b", "not implemented for 'Bool'", kUnsupported},
       {"aten::linspace.out", "0 1 -1", "number of steps must be non-negative", ErrorKind::kInvalid,
        "f32[0]"},
       {"aten::linspace.Tensor_Tensor", "f32[1] f32[] 3 -",

@@ -6,6 +6,9 @@
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
+#include <cmath>
+#include <limits>
+
 #include "bridge/errors.h"
 #include "bridge/kernel.h"
 
@@ -25,6 +28,43 @@ std::vector<Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
   } catch (const Error& e) {
     rethrow(e, cat(op, ": "));
   }
+}
+
+// ---- Sequences. Of the numbers only the size is part of the program: arange(k, k + 1) in a loop
+// compiles once.
+
+int64_t arange_size(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+                    at::ScalarType t) {
+  const double first = start.toDouble(), last = end.toDouble(), by = step.toDouble();
+  TORCH_CHECK(by != 0, "step must be nonzero");
+  TORCH_CHECK(std::isfinite(first) && std::isfinite(last), "unsupported range: ", first, " -> ",
+              last);
+  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
+              "upper bound and lower bound inconsistent with step sign");
+  double steps = (last - first) / by;
+  if (t == at::kLong) {  // truncated first, so that large integers stay exact
+    TORCH_CHECK_VALUE(step.toLong() != 0, "step must be nonzero");
+    steps = static_cast<double>(end.toLong() - start.toLong()) / static_cast<double>(step.toLong());
+  }
+  const double size = std::ceil(steps);
+  TORCH_CHECK(size >= 0 && size <= static_cast<double>(std::numeric_limits<int64_t>::max()),
+              "invalid size, possible overflow?");
+  return static_cast<int64_t>(size);
+}
+
+Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+                   Tensor& out) {
+  const int64_t size = arange_size(start, end, step, out.scalar_type());
+  if (out.numel() != size) {
+    if (out.numel() > 0) {
+      TORCH_WARN("The number of elements in the out tensor of shape ", out.sizes(), " is ",
+                 out.numel(), " which does not match the computed number of elements ", size,
+                 ". The out tensor is resized to (", size, ",).");
+    }
+    out.resize_({size});
+  }
+  const c10::DeviceGuard guard(out.device());
+  return out.copy_(run("tpu::arange", {size, start, step, out.scalar_type()})[0].view(out.sizes()));
 }
 
 // ---- Attention.
@@ -189,6 +229,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> slogdet(const Tensor& a) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("arange.start_out", arange_out);
   m.impl("_fused_sdp_choice", sdp_choice);
   m.impl("_scaled_dot_product_fused_attention_overrideable", attention);
   m.impl("_scaled_dot_product_cudnn_attention", cudnn_attention);

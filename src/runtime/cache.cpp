@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "base/hash.h"
@@ -36,11 +39,20 @@ std::string default_folder() {
 }
 
 // "// aten::mm tpu::convert": the ops of a program, as a comment before a dumped one.
-std::string ops_comment(const hlo::Function& f) {
-  std::set<std::string_view> names;
-  for (std::string_view where : f.locations()) names.insert(where.substr(0, where.find(' ')));
+// Those of a file that is there are kept: other ops may make the same program.
+std::string ops_comment(const hlo::Function& f, const fs::path& file) {
+  std::set<std::string, std::less<>> names;
+  for (std::string_view where : f.locations()) names.emplace(where.substr(0, where.find(' ')));
+  std::string word;
+  std::ifstream in(file);
+  if (in >> word && word == "//") {
+    std::string before;
+    std::getline(in, before);
+    std::istringstream words(before);
+    while (words >> word) names.insert(word);
+  }
   std::string line = "//";
-  for (std::string_view n : names) line += cat(" ", n);
+  for (const std::string& n : names) line += cat(" ", n);
   return line + "\n";
 }
 
@@ -55,8 +67,10 @@ void dump(const std::string& name, const std::string& text, const hlo::Function*
   if (!folder.empty()) {
     std::error_code ec;
     fs::create_directories(folder, ec);
-    std::ofstream out(fs::path(folder) / (name + ".mlir"));
-    out << (function ? ops_comment(*function) : "") << text;
+    const fs::path file = fs::path(folder) / (name + ".mlir");
+    const std::string ops = function ? ops_comment(*function, file) : "";
+    std::ofstream out(file);
+    out << ops << text;
     TPU_CHECK(out.flush(), "TORCH_TPU_DUMP_DIR=", folder, ": the folder cannot be written");
   }
   if (auto* f = module_callback.load()) f(name, text);

@@ -350,9 +350,6 @@ void register_views(ops::Registry& r) {
   r.op("tpu::convert", [](ops::Context& x, hlo::Value v, DType t) { return x.convert(v, t); });
   r.op("tpu::broadcast",
        [](ops::Context& x, hlo::Value v, Dims dims) { return x.broadcast(v, dims); });
-  r.op("tpu::fill", [](ops::Context& x, DType t, Dims dims, ops::Scalar value) {
-    return x.broadcast(x.scalar(value, t), dims);
-  });
   r.op("tpu::zeros",
        [](ops::Context& x, DType t, Dims dims) { return x.b.splat({t, std::move(dims)}, 0); });
   r.op("tpu::resize", resize);

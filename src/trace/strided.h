@@ -37,7 +37,7 @@ Dims reinterpreted_dims(const Type& base, DType dtype);
 // factor tpu::view_read_gather(base, dtype, sizes, strides, offset) tpu::view_write(base, source,
 // dtype, factor, count, step, axis, sizes, starts) tpu::view_write_scatter(base, source, dtype,
 // sizes, strides, offset) tpu::permute(source, order), tpu::reshape(source, dims),
-// tpu::convert(source, dtype), tpu::broadcast(source, dims), tpu::fill(dtype, dims, value),
+// tpu::convert(source, dtype), tpu::broadcast(source, dims),
 // tpu::zeros(dtype, dims), tpu::resize(base, dtype, numel): flat, cut or padded with zeros
 void register_views(ops::Registry& r);
 
