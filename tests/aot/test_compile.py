@@ -379,6 +379,9 @@ def small():
 def step():
     module, args = small()
     return {"module_or_fn": lambda m, x: m(x).float().sum(), "args": (module, *args)}
+def elsewhere():
+    module, args = small()
+    return {"module_or_fn": module, "args": args, "topology": "v5e"}
 def wrong():
     return 3
 """
@@ -407,6 +410,41 @@ def test_command_errors(tmp_path, program, text):
     file.write_text(PROGRAM)
     done = command(f"{file}:{program}")
     assert done.returncode == 1 and text in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--json", "/nowhere/r.json"], "cannot be written"),
+        (["--html", "/"], "cannot be written"),
+        (["--save", "/proc/r"], "cannot be written"),
+        (["--optimizer", "Adamw"], "no optimizer 'Adamw'"),
+        (["--optimizer", "lr_scheduler"], "no optimizer"),
+    ],
+)
+def test_command_says_first_what_cannot_be_done(tmp_path, options, text):
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    done = command(f"{file}:small", *options)
+    assert done.returncode == 1 and text in done.stderr and "Traceback" not in done.stderr
+
+
+def test_command_takes_the_topology_of_the_function(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    done = command(f"{file}:elsewhere")
+    assert done.returncode == 0 and "v5e:1x1" in done.stdout
+
+
+def test_a_cache_that_cannot_be_written_costs_no_result(monkeypatch, caplog):
+    monkeypatch.setenv("TORCH_TPU_CACHE_DIR", "/proc/nowhere")
+    report = aot.compile(net(), (meta(64, 256),))
+    assert report.fits and "the result is not kept" in caplog.text
+
+
+def test_a_topology_is_a_name():
+    with pytest.raises(ValueError, match="is a name such as"):
+        aot.compile(net(), (meta(64, 256),), topology=5)
 
 
 def test_command_lists_topologies():

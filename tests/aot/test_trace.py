@@ -466,3 +466,14 @@ def test_a_square_argument_may_be_transposed():
         return trace(lambda x: x.sum(0), x).text
 
     assert text(torch.ones(4, 4).t()) != text(torch.ones(4, 4))
+
+
+def test_inside_of_a_fake_tensor_mode_it_is_refused():
+    from torch._subclasses import FakeTensorMode
+
+    with (
+        FakeTensorMode(),
+        pytest.raises(RuntimeError, match="inside of a FakeTensorMode: leave it first"),
+    ):
+        trace(lambda x: x + 1, torch.empty(2, 4))
+    nn.Linear(4, 4)(torch.ones(2, 4)).sum().backward()  # the process goes on

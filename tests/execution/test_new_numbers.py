@@ -11,7 +11,6 @@ from torch_tpu import debug
 POWER = "the exponent or the norm selects code"
 SELECTS_CODE = {
     "_upsample_bilinear2d_aa": "scales decide the sizes and weights of the result",
-    "arange": "how many numbers there are follows from the bounds",
     "nn.functional.embedding": "max_norm and norm_type select code",
     "nn.functional.embedding_bag": "max_norm and norm_type select code",
     "nn.functional.pdist": POWER,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,17 +53,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    topologies = options.topology or ["v6e:1x1"]
-    for name in topologies:
+    for name in options.topology or ():
         _chips.normalize(name)
+    _check_targets(options)
+    optimizer = _optimizer(options.optimizer) if options.optimizer else None
     call = _load(options.program)
+    given = call.pop("topology", "v6e:1x1")
+    topologies = options.topology or [given]
     for key in ("mode", "precision"):
         if getattr(options, key):
             call[key] = getattr(options, key)
-    if options.optimizer:
-        import torch
-
-        call["optimizer"] = getattr(torch.optim, options.optimizer)
+    if optimizer is not None:
+        call["optimizer"] = optimizer
     reports = []
     for name in topologies:
         report = aot.compile(**call, topology=name)
@@ -78,6 +80,29 @@ def _run(options: argparse.Namespace) -> int:
     if len(reports) > 1:
         print(_comparison(reports))
     return 0 if all(r.fits for r in reports) else 3
+
+
+def _check_targets(options: argparse.Namespace) -> None:
+    """What is written at the end is checked before anything is compiled."""
+    for path in (options.json, options.html):
+        if path is not None and (path.is_dir() or not os.access(path.absolute().parent, os.W_OK)):
+            raise ValueError(f"{path} cannot be written")
+    if options.save is not None:
+        names = options.topology or [""]
+        for folder in (_one_of(options.save, name, len(names) > 1) for name in names):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueError(f"the folder {folder} cannot be written: {error}") from None
+
+
+def _optimizer(name: str) -> Any:
+    import torch
+
+    found = getattr(torch.optim, name, None)
+    if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
+        raise ValueError(f"torch.optim has no optimizer {name!r}")
+    return found
 
 
 def _one_of(path: Path, topology: str, several: bool) -> Path:

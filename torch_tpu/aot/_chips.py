@@ -81,6 +81,8 @@ def normalize(name: str) -> tuple[str, Chip]:
     Takes "v6e:2x2", "v7x:2x2x1", a number of chips ("v6e:4", "v5litepod-4") and the family alone
     (one chip). Raises ValueError, with the names there are, for others.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"a topology is a name such as 'v6e:1x1', not {name!r}")
     family, _, shape = name.strip().lower().replace("_", ":").replace("-", ":").partition(":")
     family = _ALIASES.get(family, family)
     chip = CHIPS.get(family)

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import shutil
 import signal
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from torch_tpu._programs import program_path
+
+log = logging.getLogger(__name__)
 
 # Part of every cache entry's name: raised when what is stored changes.
 _FORMAT = 1
@@ -265,8 +268,12 @@ def _read_dump(folder: Path, suffix: str) -> str:
 
 
 def _store(folder: Path, c: Compiled) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=".new_", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=".new_", dir=folder.parent))
+    except OSError as error:
+        log.warning("the result is not kept: %s", error)
+        return
     try:
         for name, text in c.texts.items():
             (new / f"{name}.txt.gz").write_bytes(gzip.compress(text.encode(), 3))

@@ -67,6 +67,11 @@ def trace(
     if precision_name is not None and precision_name not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         raise ValueError(f"precision is one of {names}, got {precision_name!r}")
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+        raise RuntimeError(
+            "a program cannot be traced inside of a FakeTensorMode: leave it first; fake tensors "
+            "that were made in it may be arguments"
+        )
     _control_flow.register()
     tracer = _Tracer(target, args, kwargs or {}, mode, optimizer)
     with contextlib.ExitStack() as stack:
