@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 
 def run_python(code: str, *, ok: bool = True, timeout: float = 240, **env: str | None) -> str:
@@ -31,6 +33,11 @@ def run_python(code: str, *, ok: bool = True, timeout: float = 240, **env: str |
         return done.stdout
     assert done.returncode != 0, done.stdout
     return done.stderr
+
+
+def copied(tree: Any, device: str = "cpu") -> Any:
+    """Arguments whose tensors are new ones on `device`."""
+    return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone().to(device), tree)
 
 
 def same(got: torch.Tensor, want: torch.Tensor, **tolerance: float) -> None:

@@ -9,31 +9,21 @@ Which samples there are depends on PyTorch's release: run it again with a new on
 """
 
 import json
-import re
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
 TARGET = ROOT / "tests" / "ops" / "samples.json"
 MOST = 60  # samples of an operator that are looked at
-
-
-def ops_of(op: Any, sample: Any, grad: bool) -> set[str]:
-    """The declared ops in the programs of a sample."""
-    from tpu_check import program_of
-
-    texts = "".join(program_of(op, sample, grad))
-    return set(re.findall(r'loc\("[^"|]*\|([^"|]+)\|', texts))
 
 
 def main() -> int:
     """Choose, write, and print what no sample has."""
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
+    from tpu_check import ops_in, program_of
 
     from torch_tpu import _C
 
@@ -51,7 +41,7 @@ def main() -> int:
         for n, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=grad)):
             if n == MOST:
                 break
-            found = ops_of(op, sample, grad)
+            found = ops_in("".join(program_of(op, sample, grad)))
             if n == 0 or found - seen:
                 picked.append(n)
             seen |= found

@@ -11,25 +11,16 @@ import argparse
 import sys
 from pathlib import Path
 
+from tpu_check import dumped
+
 from torch_tpu import _C
-
-
-def ops_of(folder: Path) -> set[str]:
-    """Names of all ops in the modules of a folder."""
-    found: set[str] = set()
-    for path in folder.glob("*.mlir"):
-        with path.open() as file:
-            head = file.readline()
-        if head.startswith("//"):
-            found.update(head[2:].split())
-    return found
 
 
 def main() -> int:
     """Print the ops that no module has."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
-    found = ops_of(parser.parse_args().folder)
+    found = {name for _, names in dumped(parser.parse_args().folder) for name in names}
     declared = sorted(str(row["name"]) for row in _C.ops())
     missing = [name for name in declared if name not in found]
     for name in missing:

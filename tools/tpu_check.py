@@ -115,6 +115,11 @@ def module_hash(text: str) -> str:
     return hashlib.sha256(re.sub(r' loc\("[^"]*"\)', "", text).encode()).hexdigest()[:24]
 
 
+def ops_in(text: str) -> set[str]:
+    """The declared ops that a traced program's locations name."""
+    return set(re.findall(r'loc\("[^"|]*\|([^"|]+)\|', text))
+
+
 def fingerprint(texts: list[str]) -> str:
     """Of the modules that a quick run traces for an operator."""
     return hashlib.sha256(" ".join(map(module_hash, texts)).encode()).hexdigest()[:12]
@@ -160,8 +165,7 @@ def traced(
             chosen = found[:: max(1, len(found) // samples)][:samples]
             for n, sample in enumerate(chosen):
                 for text in program_of(op, sample, grad):
-                    ops = set(re.findall(r'loc\("[^"|]*\|([^"|]+)\|', text))
-                    made.append(Module(text, ops, n == 0 and name in QUICK))
+                    made.append(Module(text, ops_in(text), n == 0 and name in QUICK))
         return made
 
     database: list[Any] = op_db

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import copied
 from torch.testing._internal import common_methods_invocations as database
 from torch.utils import _pytree as pytree
 
@@ -37,14 +38,6 @@ def cut(tree):
     return first[:4], few, named
 
 
-def on_device(tree):
-    return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone().to("tpu"), tree)
-
-
-def on_host(tree):
-    return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), tree)
-
-
 def same(got, want):
     got, want = pytree.tree_leaves(got), pytree.tree_leaves(want)
     assert len(got) == len(want)
@@ -61,7 +54,7 @@ def test_lists_are_as_on_the_cpu(op):
         for form in (op.method_variant, op.inplace_variant):
             if form is None:
                 continue
-            (first, rest, named), (mine, others, options) = on_host(given), on_device(given)
+            (first, rest, named), (mine, others, options) = copied(given), copied(given, "tpu")
             try:
                 want = form(first, *rest, **named)
             except RuntimeError as error:
