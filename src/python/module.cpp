@@ -192,16 +192,22 @@ std::vector<std::string> take_program_names() {
   return disk.enabled() ? disk.take_names() : std::vector<std::string>();
 }
 
-// The two below need no device: a process may be given programs before it starts one.
+// The disk cache for the two below, which need no device: a process may be given programs before
+// it starts one.
+runtime::DiskCache& shared_disk() {
+  static auto* disk = new runtime::DiskCache;
+  return *disk;
+}
+
 std::optional<py::bytes> stored_program(const std::string& name) {
-  const runtime::DiskCache disk;
+  const runtime::DiskCache& disk = shared_disk();
   const std::string entry = disk.enabled() ? disk.load_entry(name) : "";
   if (entry.empty()) return std::nullopt;
   return py::bytes(entry);
 }
 
 bool store_program(const std::string& name, const std::string& entry) {
-  runtime::DiskCache disk;
+  runtime::DiskCache& disk = shared_disk();
   const std::string_view bytes = runtime::DiskCache::program_in(name, entry);
   if (bytes.empty()) return false;
   if (disk.enabled() && disk.load(name).empty()) disk.store(name, bytes);
