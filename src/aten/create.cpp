@@ -1,7 +1,6 @@
 // Sequences and the identity. Sizes are constants; start, end and step are run-time numbers
 // wherever the size does not follow from them.
 #include <cmath>
-#include <limits>
 
 #include "aten/all.h"
 #include "aten/indexing.h"
@@ -9,7 +8,6 @@
 namespace tpu::aten {
 
 using ops::Cmp;
-using ops::Number;
 using ops::Op;
 using ops::Scalar;
 using ops::scalar_type_name;
@@ -37,28 +35,7 @@ DType sequence_type(DType t) {
   return hlo::size_bytes(t) == 8 ? DType::kI64 : DType::kI32;
 }
 
-// Number of elements of range, to which the end belongs.
-int64_t range_size(Context& x, const Number& start, const Number& end, const Number& step,
-                   DType t) {
-  x.check(step.d != 0, "step must be nonzero");
-  x.check(std::isfinite(start.d) && std::isfinite(end.d), "unsupported range: ", start.d, " -> ",
-          end.d);
-  x.check((step.d > 0 && end.d >= start.d) || (step.d < 0 && end.d <= start.d),
-          "upper bound and lower bound inconsistent with step sign");
-  double steps = (end.d - start.d) / step.d;
-  // PyTorch truncates first, so that large integers stay exact.
-  if (hlo::is_integer(t)) {
-    x.check_value(step.to_int() != 0, "step must be nonzero");
-    steps = static_cast<double>(end.to_int() - start.to_int()) / static_cast<double>(step.to_int());
-  }
-  const double size = std::floor(steps) + 1;
-  x.check(size >= 0 && size <= static_cast<double>(std::numeric_limits<int64_t>::max()),
-          "invalid size, possible overflow?");
-  return static_cast<int64_t>(size);
-}
-
-template <class N>
-Value arange(Context& x, int64_t n, const N& start, const N& step, DType dtype) {
+Value arange(Context& x, int64_t n, const Scalar& start, const Scalar& step, DType dtype) {
   check_numeric(x, "arange_cpu", dtype, false);
   DType t = sequence_type(dtype);
   // The CPU's float32 sequence is rounded once, from float64; a TPU has no float64 to spend on it.
@@ -159,9 +136,6 @@ void register_create(ops::Registry& r) {
   // (int size, Scalar start, Scalar step, ScalarType dtype) -> Tensor: bridge/ tells the size.
   r.op("tpu::arange", [](Context& x, int64_t size, Scalar start, Scalar step, DType dtype) {
     return arange(x, size, start, step, dtype);
-  });
-  r.out_op("aten::range.out", [](Context& x, Type out, Number start, Number end, Number step) {
-    return arange(x, range_size(x, start, end, step, out.dtype), start, step, out.dtype);
   });
   r.out_op("aten::linspace.out", [](Context& x, Type out, Scalar start, Scalar end, int64_t steps) {
     return linspace_op(x, start, end, steps, out.dtype);

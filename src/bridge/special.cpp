@@ -33,8 +33,9 @@ std::vector<Tensor> run(const char* op, c10::ArrayRef<IValue> args) {
 // ---- Sequences. Of the numbers only the size is part of the program: arange(k, k + 1) in a loop
 // compiles once.
 
-int64_t arange_size(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
-                    at::ScalarType t) {
+// Number of elements of arange (the end is left out) and range (it belongs to it).
+int64_t sequence_size(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+                      at::ScalarType t, bool with_end) {
   const double first = start.toDouble(), last = end.toDouble(), by = step.toDouble();
   TORCH_CHECK(by != 0, "step must be nonzero");
   TORCH_CHECK(std::isfinite(first) && std::isfinite(last), "unsupported range: ", first, " -> ",
@@ -42,19 +43,21 @@ int64_t arange_size(const at::Scalar& start, const at::Scalar& end, const at::Sc
   TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
               "upper bound and lower bound inconsistent with step sign");
   double steps = (last - first) / by;
-  if (t == at::kLong) {  // truncated first, so that large integers stay exact
+  // Truncated first, so that large integers stay exact.
+  if (t == at::kLong || (with_end && at::isIntegralType(t, /*includeBool=*/false))) {
     TORCH_CHECK_VALUE(step.toLong() != 0, "step must be nonzero");
     steps = static_cast<double>(end.toLong() - start.toLong()) / static_cast<double>(step.toLong());
   }
-  const double size = std::ceil(steps);
+  const double size = with_end ? std::floor(steps) + 1 : std::ceil(steps);
   TORCH_CHECK(size >= 0 && size <= static_cast<double>(std::numeric_limits<int64_t>::max()),
               "invalid size, possible overflow?");
   return static_cast<int64_t>(size);
 }
 
-Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
-                   Tensor& out) {
-  const int64_t size = arange_size(start, end, step, out.scalar_type());
+template <bool with_end>
+Tensor& sequence_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+                     Tensor& out) {
+  const int64_t size = sequence_size(start, end, step, out.scalar_type(), with_end);
   if (out.numel() != size) {
     if (out.numel() > 0) {
       TORCH_WARN("The number of elements in the out tensor of shape ", out.sizes(), " is ",
@@ -229,7 +232,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> slogdet(const Tensor& a) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("arange.start_out", arange_out);
+  m.impl("arange.start_out", sequence_out<false>);
+  m.impl("range.out", sequence_out<true>);
   m.impl("_fused_sdp_choice", sdp_choice);
   m.impl("_scaled_dot_product_fused_attention_overrideable", attention);
   m.impl("_scaled_dot_product_cudnn_attention", cudnn_attention);

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import same
+from helpers import copied, same
 from torch.utils import _pytree as pytree
 
 from torch_tpu import debug
@@ -187,11 +187,6 @@ def overload(name):
     return getattr(getattr(aten, base), rest or "default")
 
 
-def copied(tree, device="cpu"):
-    move = lambda x: x.detach().clone().to(device)  # noqa: E731
-    return pytree.tree_map_only(torch.Tensor, move, tree)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_values(name):
     op, args, named = overload(name), CASES[name](), NAMED.get(name, {})
@@ -214,6 +209,8 @@ def test_factories():
     on = {"device": "tpu"}
     same(aten.eye.out(3, out=torch.empty(3, 3, **on)), torch.eye(3))
     same(aten.range.out(1, 2, 0.5, out=torch.empty(3, **on)), torch.tensor([1, 1.5, 2]))
+    whole_range = aten.range.out(5, -6, -2, out=torch.empty(0, dtype=I64, **on))
+    same(whole_range, torch.arange(5, -7, -2))
     same(torch.triu_indices(3, 4, 1, **on), torch.triu_indices(3, 4, 1))
     same(torch.empty(3, **on).fill_(2), torch.full((3,), 2.0))
     assert aten._make_dep_token(**on).shape == ()
