@@ -74,6 +74,8 @@ def backward(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 N, HEADS = 4096, (4, 8, 1024, 128)
 SQUARE = ((N, N), (N, N))
 IMAGE, KERNEL, FOUND = (32, 512, 32, 32), (512, 512, 3, 3), (32, 512, 30, 30)
+# Twice the channels: bound by the matrix unit in one pass, too.
+WIDE, WIDE_KERNEL, WIDE_FOUND = (16, 1024, 32, 32), (1024, 1024, 3, 3), (16, 1024, 30, 30)
 CASES = {
     "matmul": Case(torch.mm, empties((N, N), 2), "matmul", SQUARE),
     "nn.Linear": Case(linear(N, N), (empty(N, N),), "linear", SQUARE),
@@ -89,6 +91,11 @@ CASES = {
     "conv, backward": Case(
         backward(F.conv2d), (empty(*IMAGE, grad=True), empty(*KERNEL, grad=True), empty(*FOUND)),
         "conv", (IMAGE, KERNEL), True,
+    ),
+    "conv, 1024 channels, backward": Case(
+        backward(F.conv2d),
+        (empty(*WIDE, grad=True), empty(*WIDE_KERNEL, grad=True), empty(*WIDE_FOUND)),
+        "conv", (WIDE, WIDE_KERNEL), True,
     ),
     "SDPA": Case(F.scaled_dot_product_attention, empties(HEADS, 3), "sdpa", (HEADS,) * 3),
     "SDPA, backward": Case(

@@ -90,9 +90,11 @@ Value logspace_op(Context& x, const S& start, const E& end, int64_t steps, doubl
   x.check(steps >= 0, "number of steps must be non-negative");
   if (steps > 1) check_numeric(x, "logspace_cpu", t, true);
   if (steps == 0) return x.zeros({t, {0}});
-  const Value first = end_value(x, start, t);
-  const Value exponents = linspace(x, first, end_value(x, end, t), steps, first.dtype());
-  const Value b = x.like(exponents, hlo::is_integer(t) ? std::trunc(base) : base);
+  // A single value is base ** start, of a start that is not truncated.
+  const DType spacing = spacing_type(t);
+  const Value first = end_value(x, start, steps == 1 ? spacing : t);
+  const Value exponents = linspace(x, first, end_value(x, end, t), steps, spacing);
+  const Value b = x.like(exponents, base);
   return x.convert(x.b.binary(Op::kPower, b, exponents), t);
 }
 

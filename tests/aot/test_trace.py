@@ -122,6 +122,21 @@ def test_modules_in_closures_are_found():
     assert names(program)[0] == "first.weight"
 
 
+def test_a_tensor_without_values_that_is_no_argument_is_refused():
+    q, mask = torch.empty(1, 2, 8, 4, device="meta"), torch.empty(8, 8, device="meta")
+    attention = nn.functional.scaled_dot_product_attention
+    for code in (
+        lambda q: attention(q, q, q, attn_mask=mask),
+        lambda q: nn.functional.embedding(mask[0].long(), q[0, 0]),
+        lambda q: q + mask[:, :4],
+        lambda q: torch.cat([q[0, 0], mask[:, :4]]),
+    ):
+        with pytest.raises(RuntimeError, match="is no argument of the program"):
+            trace(code, q)
+    program = trace(lambda q, m: attention(q, q, q, attn_mask=m), q, mask)
+    assert "dot_general" in program.text
+
+
 def test_locations_name_module_op_and_line_forward_and_backward():
     program = trace(lambda m, x: m(x).sum(), Block(), meta(5, 8), mode="train")
     found = {tuple(t.split("|")) for t in re.findall(r'loc\("([^"]*)"\)', program.text)}

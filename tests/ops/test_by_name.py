@@ -232,6 +232,16 @@ def test_arange(dtype):
         torch.arange(3, dtype=torch.bool, device="tpu")
 
 
+@pytest.mark.parametrize("dtype", [I64, torch.int16, F32, torch.bfloat16])
+def test_logspace(dtype):
+    for ends in ((4.3, -3, 4, 1.1), (0, 3, 4, 2.5), (8.6, 0, 1, 2.0), (-1.2, 3.7, 6), (2, 5, 0)):
+        want = torch.logspace(*ends, dtype=dtype)
+        same(torch.logspace(*ends, dtype=dtype, device="tpu"), want)
+        if len(ends) == 4:
+            start = torch.tensor(ends[0], device="tpu")
+            same(torch.logspace(start, *ends[1:], dtype=dtype, device="tpu"), want)
+
+
 def test_a_sequence_compiles_once():
     torch.arange(10, 13, device="tpu")
     torch.arange(0.5, 3.5, device="tpu")

@@ -46,6 +46,22 @@ def test_matrix_exponential_of_bfloat16_is_finite():
     same(torch.linalg.matrix_exp(a.to("tpu")).double(), want, rtol=2e-2, atol=1)
 
 
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_gradients_of_sparse_products_are_summed_in_float32(reduce):
+    torch.manual_seed(0)
+    dense = torch.randn(12, 9)
+    dense[dense.abs() < 0.5] = 0
+    other, gradient = torch.randn(9, 40).bfloat16(), torch.randn(12, 40).bfloat16()
+
+    def of(device, dtype):
+        a = dense.bfloat16().to(dtype).to_sparse_csr().to(device).requires_grad_()
+        result = torch.sparse.mm(a, other.to(device, dtype), reduce)
+        return torch.autograd.grad(result, a, gradient.to(device, dtype))[0].cpu().to_dense()
+
+    want = of("cpu", torch.float64)
+    assert torch.allclose(of("tpu", torch.bfloat16).double(), want, rtol=2**-8, atol=1e-6)
+
+
 def test_complex_half_is_refused():
     with pytest.raises(NotImplementedError, match="ComplexHalf tensors cannot be on a tpu device"):
         torch.ones(2, device="tpu").chalf()

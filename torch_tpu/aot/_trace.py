@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from torch_tpu import _C, _control_flow, precision
@@ -118,7 +120,7 @@ class _Tracer:
         if state is not None:
             step = self._optimizer(scope)
             _give_state(scope, step, state)
-        with torch.set_grad_enabled(train), _paths(self.modules), _compiling():
+        with torch.set_grad_enabled(train), _paths(self.modules), _compiling(), _OnlyArguments():
             result = self.target(*args, **kwargs)
         if not train:
             named = [
@@ -356,6 +358,34 @@ def _compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+class _OnlyArguments(TorchFunctionMode):
+    """Refuses operations on a placeholder and on a tensor without values that is no argument.
+
+    A meta tensor that a function closes over would lead PyTorch to its kernels for shapes alone,
+    whose results on the device are values that nothing computed.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _is_tensor(leaf)]
+        if any(t.device.type == "tpu" for t in tensors):
+            for t in tensors:
+                if t.is_meta or isinstance(t, FakeTensor):
+                    name = getattr(func, "__name__", str(func))
+                    raise RuntimeError(
+                        f"{name}: a tensor of shape {list(t.shape)} on {t.device} without values "
+                        "is no argument of the program: pass it in args or kwargs, or make it a "
+                        "buffer of the module"
+                    )
+        return func(*args, **kwargs)
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor)
 
 
 def _loss_of(result: Any) -> torch.Tensor:
