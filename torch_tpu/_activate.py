@@ -69,3 +69,7 @@ def _register() -> None:
     _patches.apply()
     _integrations.install()
     mode._cut_at_optimizer_steps()
+    # A backward pass on this thread, as for CPU tensors, instead of one of the engine's: ADR 27.
+    # Where there is CUDA the engine's threads serve its devices.
+    if not torch.cuda.is_available():
+        torch._C._set_multithreading_enabled(False)

@@ -26,7 +26,7 @@ Value needs_step(Ctx& x, Value rest, Value b) {
 Value divide_floor(Ctx& x, Value a, Value b) {
   if (hlo::is_unsigned(a.dtype())) return x.b.div(a, b);
   const Value rest = x.b.binary(Op::kRemainder, a, b);
-  const Value step = x.b.convert(needs_step(x, rest, b), a.dtype());
+  const Value step = x.convert(needs_step(x, rest, b), a.dtype());
   if (hlo::is_integer(a.dtype())) return x.b.sub(x.b.div(a, b), step);
   // As CPU: from the exact remainder, because a / b rounded may already be the next whole number.
   const Value plain_quotient = x.b.div(a, b);
@@ -282,7 +282,7 @@ void register_binary(Registry& r) {
          x.check(self.dtype() == values.dtype(),
                  "heaviside is not yet implemented for tensors with different dtypes.");
          const auto [v, w] = x.broadcast_all(self.dtype(), self, values);
-         const Value above = hlo::is_bool(v.dtype()) ? v : x.b.convert(gt(x, v, 0), v.dtype());
+         const Value above = hlo::is_bool(v.dtype()) ? v : x.convert(gt(x, v, 0), v.dtype());
          return x.b.select(is_zero(x, v), w, above);
        })
       .elementwise()

@@ -72,9 +72,9 @@ Value sign(Ctx& x, Value v) {
     const Value wide = x.convert(size, v.dtype());
     return x.select(is_zero(x, size), zero_like(x, v), x.b.div(v, wide));
   }
-  const Value above = x.b.convert(gt(x, v, 0), v.dtype());
+  const Value above = x.convert(gt(x, v, 0), v.dtype());
   if (hlo::is_unsigned(v.dtype())) return above;
-  return x.b.sub(above, x.b.convert(lt(x, v, 0), v.dtype()));
+  return x.b.sub(above, x.convert(lt(x, v, 0), v.dtype()));
 }
 
 Parts split(Ctx& x, Value v) {

@@ -493,7 +493,7 @@ void register_margins(Registry& r) {
     const Margin m = margin_of(x, self, target, p, margin, weight);
     check_dtype(x, self.dtype(), kReal, "multi_margin_loss_backward_cpu_kernel");
     const Value slope =
-        p.d == 1 ? x.b.convert(gt(x, m.hinge, 0), m.hinge.dtype()) : times(x, m.hinge, 2);
+        p.d == 1 ? x.convert(gt(x, m.hinge, 0), m.hinge.dtype()) : times(x, m.hinge, 2);
     const Value others = x.b.mul(slope, m.weight);
     const Value own = x.b.neg(x.b.broadcast_in_dim(x.sum(others, {1}), others.dims(), {0}));
     const Value g =
@@ -514,7 +514,7 @@ void register_margins(Registry& r) {
        [](Ctx& x, Value grad, Value self, Value target, int64_t reduction, Value) {
          const MultiLabel m = multilabel_of(x, self, target);
          check_dtype(x, self.dtype(), kReal, "multilabel_margin_loss_backward_out_frame");
-         const Value hit = x.b.convert(gt(x, m.hinge, 0), m.hinge.dtype());
+         const Value hit = x.convert(gt(x, m.hinge, 0), m.hinge.dtype());
          const Value of_target = x.b.broadcast_in_dim(x.sum(hit, {2}), hit.dims(), {0, 1});
          const Value down = x.sum(x.b.select(m.at_target, of_target, zero_like(x, hit)), {1});
          const Value g =

@@ -263,7 +263,7 @@ void register_amp(Registry& r) {
            out.push_back(in_compute(
                x, v, [&](Value c) { return scaled(x, c, x.convert(inverse, c.dtype())); }));
          }
-         out.push_back(x.b.reshape(x.b.convert(bad, DType::kF32), found_inf.dims()));
+         out.push_back(x.b.reshape(x.convert(bad, DType::kF32), found_inf.dims()));
          return out;
        });
   r.op("aten::_amp_update_scale_", [](Ctx& x, Value self, Value growth_tracker, Value found_inf,

@@ -118,16 +118,19 @@ at::Tensor efficient_zero_tensor(c10::IntArrayRef size, std::optional<c10::Scala
                                  std::optional<c10::Layout>, std::optional<c10::Device> device,
                                  std::optional<bool>) {
   return guarded([&] {
-    // A tensor of the ZeroTensor key has no memory behind it; torch's fallbacks turn it into zeros
-    // when needed.
-    c10::Storage storage(c10::Storage::use_byte_size_t(), 0,
-                         new_data_ptr(0, device_index(device), {}), allocator(), false);
-    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+    // A tensor of the ZeroTensor key has a size, for its views, and no memory behind it; torch's
+    // fallbacks turn it into zeros when needed.
+    const c10::ScalarType t = c10::dtype_or_default(dtype);
+    const size_t bytes = at::detail::computeStorageNbytesContiguous(size, c10::elementSize(t));
+    c10::DataPtr data = new_data_ptr(static_cast<int64_t>(bytes), device_index(device), {});
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), allocator(),
+                         false);
+    at::Tensor zeros = at::detail::make_tensor<c10::TensorImpl>(
         std::move(storage),
         c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}),
-        c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype)));
-    t.unsafeGetTensorImpl()->set_sizes_contiguous(size);
-    return t;
+        c10::scalarTypeToTypeMeta(t));
+    zeros.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+    return zeros;
   });
 }
 

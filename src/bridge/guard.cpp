@@ -41,10 +41,10 @@ void flush_device(c10::DeviceIndex i, runtime::FlushReason why) {
   r.flush(r.device(i), why);
 }
 
-void flush_devices(runtime::FlushReason why) {
+void end_step() {
   RecorderLock lock;
   Runtime& r = Runtime::get();
-  for (int i = 0; i < r.devices(); ++i) r.flush(r.device(i), why);
+  for (int i = 0; i < r.devices(); ++i) r.end_step(r.device(i));
 }
 
 void synchronize_device(c10::DeviceIndex i) {

@@ -86,7 +86,8 @@ bool is_row_major(const at::TensorBase& t) {
 // Encodes the arguments of one call and collects its run-time operands.
 class Encoder {
  public:
-  Encoder(const ops::OpDef& def, Device& d) : key(def.id, current_modes()), def_(def), device_(d) {}
+  Encoder(const ops::OpDef& def, Device& d)
+      : key(def.id, current_modes(def.takes_precision())), def_(def), device_(d) {}
 
   CallKey key;
   c10::SmallVector<ValuePtr, 8> values;

@@ -17,6 +17,6 @@ void set_device_index(c10::DeviceIndex i);
 // Flushes and waits for the device.
 void synchronize_device(c10::DeviceIndex i);
 void flush_device(c10::DeviceIndex i, runtime::FlushReason why);
-void flush_devices(runtime::FlushReason why);
+void end_step();  // of an optimizer, on all devices
 
 }  // namespace tpu::bridge

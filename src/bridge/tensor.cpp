@@ -181,8 +181,11 @@ int32_t op_id(const char* name) {
   return def->id;
 }
 
-trace::Modes current_modes() {
-  return {current_precision(), to_dtype(c10::get_default_dtype_as_scalartype())};
+trace::Modes current_modes(bool with_precision) {
+  trace::Modes m;
+  if (with_precision) m.precision = current_precision();
+  m.default_dtype = to_dtype(c10::get_default_dtype_as_scalartype());
+  return m;
 }
 
 ValuePtr record(Device& d, const CallKey& key, std::span<const ValuePtr> inputs,

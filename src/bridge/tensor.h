@@ -81,6 +81,7 @@ ValuePtr convert(ValuePtr v, trace::DType t);
 // The value as the tensor's lazy conjugate and negative bits mean it; the same way back.
 ValuePtr apply_bits(ValuePtr v, const at::TensorBase& t);
 
-trace::Modes current_modes();
+// Torch looks its precision up in a hash table, which is spared to ops that do not take one.
+trace::Modes current_modes(bool with_precision = true);
 
 }  // namespace tpu::bridge

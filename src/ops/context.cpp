@@ -122,6 +122,9 @@ Value Context::convert(Value v, DType t) {
     v = b.clamp(b.constant(v.dtype(), -largest), v, b.constant(v.dtype(), largest));
   }
   if (t == DType::kF8E8M0FNU) return float_to_scale(b, v);
+  // XLA takes a product with a converted bool for a selection, which makes zeros of inf and NaN.
+  if (hlo::is_bool(from) && hlo::is_float(t))
+    return b.select(v, b.splat({t, v.dims()}, 1), b.splat({t, v.dims()}, 0));
   return b.convert(v, t);
 }
 

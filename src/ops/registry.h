@@ -58,6 +58,8 @@ struct OpDef {
   // Whether an out= of another dtype is converted to, where PyTorch can cast; else it is refused.
   Opt<bool> out_casts;
   bool casts_out() const { return out_casts.value_or(layout == LayoutRule::kElementwise); }
+  // Whether its code may hang on the precision of products. InstanceTable checks it.
+  bool takes_precision() const { return layout != LayoutRule::kElementwise; }
   bool number_is_operand = false;
   bool random = false;
   bool boundary = false;

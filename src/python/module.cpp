@@ -461,7 +461,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("end_step", [] {
     guarded([] {
       if (runtime::Runtime::started() && runtime::current_mode() == runtime::Mode::kFused)
-        bridge::flush_devices(runtime::FlushReason::kStep);
+        bridge::end_step();
     });
   });
   m.def("precision", [] { return static_cast<int>(bridge::current_precision()); });

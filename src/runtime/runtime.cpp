@@ -1,5 +1,6 @@
 #include "runtime/runtime.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -59,6 +60,20 @@ void check_xla_flags() {
             "XLA_FLAGS=", text,
             " is not understood; flags begin with --, anything else is the name",
             " of a file of flags, and there is none");
+}
+
+// The CPU plugin takes and returns the memory of all results by malloc, and the C library hands
+// freed megabytes back to the system: their pages are made, and zeroed, anew at each launch.
+// ADR 26.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kMapFrom = 64 << 20, kTrimFrom = 512 << 20;
+  for (const char* own : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"}) {
+    if (std::getenv(own)) return;
+  }
+  mallopt(M_MMAP_THRESHOLD, kMapFrom);
+  mallopt(M_TRIM_THRESHOLD, kTrimFrom);
+#endif
 }
 
 std::atomic<int> process_mode{-1};
@@ -308,6 +323,7 @@ void Runtime::start() {
     client_ = pjrt::Client::create(api, {});
   }
   on_cpu_ = client_->platform_name() == "cpu";
+  if (on_cpu_) keep_freed_memory();
   // Before any program is loaded that calls them.
   const bool lapack = on_cpu_ && !lapack_targets.empty() && pjrt::takes_ffi_handlers(*api);
   if (lapack) {
@@ -357,6 +373,7 @@ void Runtime::record(Device& d, const trace::Instance& inst,
   trace::Trace* t = current_trace(d.index);
   const auto& source = trace::location_source();
   if (!t) {
+    if (d.step_waits) flush(d, FlushReason::kStep);
     const trace::Location here = source.capture ? source.capture() : trace::Location();
     if (d.window.nodes().size() >= kLeastRepeat && comes_round(d.window, inst, here) &&
         current_mode() == Mode::kFused)
@@ -375,6 +392,30 @@ void Runtime::record(Device& d, const trace::Instance& inst,
   }
   t->window().record(inst, inputs, numbers, random,
                      source.capture_traced ? source.capture_traced() : trace::Location(), outputs);
+}
+
+void Runtime::end_step(Device& d) {
+  if (d.window.empty()) return;
+  if (step_launches_.size() > kMaxSeenWindows) step_launches_.clear();
+  const StepLaunch when = step_launches_[d.window.content_hash()];
+  if (when == StepLaunch::kAtOnce) return flush(d, FlushReason::kStep);
+  d.step_waits = true;
+  if (when != StepLaunch::kUnknown) return;
+  const Call c = prepare(d);
+  d.live_at_step = c.live.size();
+  d.key_at_step = hash64(c.key);
+}
+
+// What came after the step decides for the next rounds.
+void Runtime::note_end_of_wait(Device& d, const Call& c, FlushReason why) {
+  d.step_waits = false;
+  StepLaunch& when = step_launches_[d.window.content_hash()];
+  if (when != StepLaunch::kUnknown) return;
+  const bool dropped = c.live.size() < d.live_at_step;
+  when = dropped && why != FlushReason::kStep ? StepLaunch::kAtRead : StepLaunch::kAtOnce;
+  // The next round comes for the second time then.
+  if (when == StepLaunch::kAtOnce && hash64(c.key) != d.key_at_step)
+    seen_windows_.insert(d.key_at_step);
 }
 
 void Runtime::after_record(Device& d) {
@@ -414,6 +455,7 @@ void Runtime::flush(Device& d, FlushReason why) {
   const size_t n = w.nodes().size();
   const int64_t executes = counters().executes;
   Call call = prepare(d);
+  if (d.step_waits) note_end_of_wait(d, call, why);
   ErrorPtr failure;
   const bool at_once = why == FlushReason::kStrict || why == FlushReason::kGraph;
   if (!at_once && is_cold(d, call)) {

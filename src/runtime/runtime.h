@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -46,6 +47,9 @@ class Device {
   LaunchQueue launches;
   CheckList checks;
   int64_t uploaded_bytes = 0;  // since the last flush
+  bool step_waits = false;     // the window ends an optimizer's step and was not launched yet
+  size_t live_at_step = 0;     // results of the window that were alive then, and its key's hash
+  uint64_t key_at_step = 0;
   int64_t total_memory_bytes = 0;
   std::atomic<int64_t> memory_limit_bytes = 0;  // of it, what may be used
 };
@@ -86,6 +90,9 @@ class Runtime {
   // compiled as one. Ops that fail together are run one by one, so that only those fail which must.
   // Throws the first failure, with what forced the flush.
   void flush(Device& d, FlushReason why);
+  // An optimizer's step is over, a good place for a cut: launches what is recorded, at once or, as
+  // step_launches_ says, with the next read.
+  void end_step(Device& d);
   // After each recorded call of a kernel: strict modes flush, fused mode when the window is full.
   void after_record(Device& d);
   // A ready value from host memory, dense and row-major. Copies during the call.
@@ -169,6 +176,13 @@ class Runtime {
   size_t max_nodes_ = 0;
   // Windows that were run op by op, by the hash of their keys, and instances that have run.
   std::unordered_set<uint64_t> seen_windows_;
+  // When a window that ends a step is launched, by the hash of what it computes. A loop that drops
+  // its gradients after the step and then reads its loss gains by waiting for the read: gradients
+  // are not stored. Any other loop would leave the device idle meanwhile. The first round tells,
+  // and is followed for good, since the two are different programs.
+  enum class StepLaunch : uint8_t { kUnknown, kAtOnce, kAtRead };
+  std::unordered_map<uint64_t, StepLaunch> step_launches_;
+  void note_end_of_wait(Device& d, const Call& c, FlushReason why);
   std::vector<bool> seen_instances_;
 };
 

@@ -177,8 +177,16 @@ std::string Instance::signature() const {
 size_t InstanceTable::KeyHash::operator()(std::string_view k) const { return hash64(k); }
 
 const Instance& InstanceTable::get(std::string_view key) {
-  if (auto it = by_key_.find(key); it != by_key_.end()) [[likely]]
-    return *it->second;
+  const auto op = static_cast<size_t>(op_of(key));
+  if (op < latest_.size() && latest_[op] && keys_[latest_[op]->id] == key) [[likely]]
+    return *latest_[op];
+  if (op >= latest_.size()) latest_.resize(op + 1);
+  const auto it = by_key_.find(key);
+  latest_[op] = it != by_key_.end() ? it->second : &make(key);
+  return *latest_[op];
+}
+
+const Instance& InstanceTable::make(std::string_view key) {
   const ops::Registry& registry = ops::Registry::instance();
   Instance inst;
   inst.table = this;
@@ -214,6 +222,8 @@ const Instance& InstanceTable::get(std::string_view key) {
     inst.outputs.push_back(std::move(out));
   }
   inst.six_pass_work = six_pass_work(f, f.entry());
+  TPU_CHECK(inst.six_pass_work == 0 || inst.def->takes_precision(), ErrorKind::kInternal,
+            inst.def->name, " multiplies matrices and does not take their precision");
   inst.id = static_cast<uint32_t>(instances_.size());
   keys_.emplace_back(key);
   instances_.push_back(std::move(inst));

@@ -85,9 +85,12 @@ class InstanceTable final : public ops::Subgraphs {
   struct KeyHash {
     size_t operator()(std::string_view k) const;
   };
+  const Instance& make(std::string_view key);
+
   std::deque<Instance> instances_;
   std::deque<std::string> keys_;
   std::unordered_map<std::string_view, const Instance*, KeyHash> by_key_;
+  std::vector<const Instance*> latest_;  // of each op: the next call is often like the last
   std::vector<std::shared_ptr<const Subgraph>> subgraphs_;
   std::unordered_map<std::string, int64_t> subgraph_numbers_;
   ops::Target target_;

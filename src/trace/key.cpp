@@ -88,6 +88,8 @@ ArgSpec read_arg(Reader& r, Call& call) {
 
 }  // namespace
 
+int32_t op_of(std::string_view key) { return Reader(key).get<int32_t>(); }
+
 Call decode(std::string_view key, const ops::Registry& registry) {
   Reader r(key);
   Call call;

@@ -149,5 +149,6 @@ struct Call {
   int32_t scalar_count = 0;
 };
 Call decode(std::string_view key, const ops::Registry& registry);
+int32_t op_of(std::string_view key);
 
 }  // namespace tpu::trace

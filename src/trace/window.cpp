@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/hash.h"
 #include "trace/graph.h"
 
 namespace tpu::trace {
@@ -182,6 +183,11 @@ std::string Window::key(std::span<const int32_t> live, const std::vector<bool>& 
   words(live.data(), live.size());
   for (bool d : donated) k += d ? '\1' : '\0';
   return k;
+}
+
+uint64_t Window::content_hash() const {
+  return hash64(
+      {reinterpret_cast<const char*>(stream_.data()), stream_.size() * sizeof stream_[0]});
 }
 
 void Window::overwrite(Slot& s, ValuePtr v) {

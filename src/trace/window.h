@@ -154,6 +154,8 @@ class Window {
   // overwritten). Meaningful after the outputs' liveness is known.
   std::vector<bool> donatable(int64_t from_bytes = 0) const;
   std::string key(std::span<const int32_t> live, const std::vector<bool>& donated) const;
+  // Of what is computed, whatever of it is live.
+  uint64_t content_hash() const;
 
   // Forgets everything recorded.
   void clear();

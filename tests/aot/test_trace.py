@@ -122,7 +122,7 @@ def test_modules_in_closures_are_found():
     assert names(program)[0] == "first.weight"
 
 
-def test_a_tensor_without_values_that_is_no_argument_is_refused():
+def test_a_meta_tensor_that_is_no_argument_is_refused():
     q, mask = torch.empty(1, 2, 8, 4, device="meta"), torch.empty(8, 8, device="meta")
     attention = nn.functional.scaled_dot_product_attention
     for code in (

@@ -164,6 +164,34 @@ def test_a_training_loop_settles_in_three_steps(kind):
     assert [n for _, n in later[1:]] == [getattr(kind, "launches", 1)] * (len(later) - 1)
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_gradients_that_are_dropped_before_a_read_are_not_stored(reads):
+    """A loop that reads after each step runs it then; another must not leave the device idle."""
+    # What a window does is known by its ops and shapes: other shapes, another loop.
+    weight = torch.randn(256 if reads else 264, 512, device="tpu", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.01)
+    x = torch.randn(8, 512, device="tpu")
+
+    def step():
+        loss = (x @ weight.T).square().mean()
+        loss.backward()
+        optimizer.step()
+        launched = debug.counters()["executes"]
+        optimizer.zero_grad()
+        if reads:
+            loss.item()
+        return debug.counters()["executes"] - launched
+
+    for _ in range(3):
+        step()
+    before = torch.tpu.memory_allocated()
+    torch.tpu.reset_peak_memory_stats()
+    assert [step() for _ in range(3)] == [1 if reads else 0] * 3
+    stored = torch.tpu.max_memory_allocated() - before
+    size = weight.numel() * 4
+    assert stored // size == (0 if reads else 1), stored / size
+
+
 def test_evaluation_in_between_settles():
     loop = ReadsEachStep()
     x = BATCHES[0][0].to("tpu")

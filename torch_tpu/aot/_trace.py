@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -130,7 +129,9 @@ class _Tracer:
             ]
             return [leaf.detach() for _, leaf in named], [name for name, _ in named]
         loss = _loss_of(result)
-        loss.backward()  # type: ignore[no-untyped-call]
+        # On a thread without Python frames ops are located where their forward ops are.
+        with torch.autograd.set_multithreading_enabled(True):
+            loss.backward()  # type: ignore[no-untyped-call]
         if step is not None:
             with _path(f"optimizer.{type(step).__name__}"):
                 step.step()
@@ -361,7 +362,7 @@ def _compiling() -> Iterator[None]:
 
 
 class _OnlyArguments(TorchFunctionMode):
-    """Refuses operations on a placeholder and on a tensor without values that is no argument.
+    """Refuses operations on a placeholder and on a meta tensor that is no argument.
 
     A meta tensor that a function closes over would lead PyTorch to its kernels for shapes alone,
     whose results on the device are values that nothing computed.
@@ -371,21 +372,23 @@ class _OnlyArguments(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _is_tensor(leaf)]
-        if any(t.device.type == "tpu" for t in tensors):
-            for t in tensors:
-                if t.is_meta or isinstance(t, FakeTensor):
-                    name = getattr(func, "__name__", str(func))
-                    raise RuntimeError(
-                        f"{name}: a tensor of shape {list(t.shape)} on {t.device} without values "
-                        "is no argument of the program: pass it in args or kwargs, or make it a "
-                        "buffer of the module"
-                    )
+        # Control flow has its bodies traced by Dynamo, which would trace this as well.
+        if not torch.compiler.is_dynamo_compiling():
+            _check_values(func, (args, kwargs))
         return func(*args, **kwargs)
 
 
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor)
+def _check_values(func: Any, arguments: Any) -> None:
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    if not any(t.device.type == "tpu" for t in tensors):
+        return
+    for t in tensors:
+        if t.is_meta:
+            raise RuntimeError(
+                f"{getattr(func, '__name__', func)}: a meta tensor of shape {list(t.shape)} is no "
+                "argument of the program: pass it in args or kwargs, or make it a buffer of the "
+                "module"
+            )
 
 
 def _loss_of(result: Any) -> torch.Tensor:
