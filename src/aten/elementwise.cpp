@@ -77,23 +77,35 @@ Value sign(Ctx& x, Value v) {
   return x.b.sub(above, x.convert(lt(x, v, 0), v.dtype()));
 }
 
+// Zero and no subnormal number.
+Value is_plain_zero(Ctx& x, Value v) {
+  const Value bits = to_bits(x, v);
+  return is_zero(x, x.b.binary(Op::kShiftLeft, bits, x.like(bits, 1)));
+}
+
 Parts split(Ctx& x, Value v) {
   const FloatLayout l = layout_of(v.dtype());
-  // Subnormal numbers are scaled into the normal range first.
-  const double smallest = std::ldexp(1.0, 1 - l.bias);
-  const Value tiny = lt(x, abs(x, v), smallest);
-  const Value normal = x.select(tiny, times(x, v, std::ldexp(1.0, l.mantissa_bits + 1)), v);
-  const Value bits = to_bits(x, normal);
-  const auto shift = x.like(bits, l.mantissa_bits);
-  const Value field = x.b.binary(Op::kAnd, x.b.binary(Op::kShiftRightLogical, bits, shift),
-                                 x.like(bits, 2 * l.bias + 1));
-  const Value raw = x.b.convert(field, DType::kI32);
+  const Value given = to_bits(x, v);
+  const auto shift = x.like(given, l.mantissa_bits);
+  const auto exponent_field = [&](Value bits) {
+    const Value field = x.b.binary(Op::kShiftRightLogical, bits, shift);
+    return x.b.binary(Op::kAnd, field, x.like(bits, 2 * l.bias + 1));
+  };
+  const Value ones = x.like(given, 1);
+  const Value below = x.b.sub(x.b.binary(Op::kShiftLeft, ones, shift), ones);
+  // Arithmetic may take a subnormal number for zero: its mantissa is read as a whole number.
+  const Value tiny = is_zero(x, exponent_field(given));
+  const Value mantissa_field = x.b.logical_and(given, below);
+  const Value bits = to_bits(x, x.select(tiny, x.convert(mantissa_field, v.dtype()), v));
+  const Value raw = x.b.convert(exponent_field(bits), DType::kI32);
   const Value exponent = x.b.sub(
-      raw, x.select(tiny, x.like(raw, l.bias - 1 + l.mantissa_bits + 1), x.like(raw, l.bias - 1)));
+      raw, x.select(tiny, x.like(raw, 2 * l.bias - 2 + l.mantissa_bits), x.like(raw, l.bias - 1)));
   // The mantissa keeps sign and fraction and gets the exponent of [0.5, 1).
-  const Value hole = x.b.binary(Op::kShiftLeft, x.like(bits, 2 * l.bias + 1), shift);
   const Value half = x.b.binary(Op::kShiftLeft, x.like(bits, l.bias - 1), shift);
-  const Value mantissa = x.b.logical_or(x.b.logical_and(bits, x.b.logical_not(hole)), half);
+  const Value sign =
+      x.b.binary(Op::kShiftLeft, ones, x.like(given, 8 * hlo::size_bytes(v.dtype()) - 1));
+  const Value mantissa = x.b.logical_or(x.b.logical_or(x.b.logical_and(bits, below), half),
+                                        x.b.logical_and(given, sign));
   return {from_bits(x, mantissa, v.dtype()), exponent};
 }
 
@@ -104,14 +116,53 @@ Value scale(Ctx& x, Value v, Value n) {
   return x.b.mul(first, power_of_two(x, x.b.sub(n, half), v.dtype()));
 }
 
+// A complex number times a real one, part by part: as a product of complex ones inf * 0 gets in.
+Value scaled(Ctx& x, Value v, double c) {
+  return x.b.complex(times(x, x.b.real(v), c), times(x, x.b.imag(v), c));
+}
+
 // The fraction goes through exp and the whole part into the exponent: exp2(10) is exactly 1024.
 Value exp2(Ctx& x, Value v) {
-  if (hlo::is_complex(v.dtype())) return exp(x, times(x, v, std::numbers::ln2));
+  if (hlo::is_complex(v.dtype())) return exp(x, scaled(x, v, std::numbers::ln2));
   const double limit = v.dtype() == DType::kF64 ? 1100 : 160;
   const Value bounded = x.b.minimum(x.b.maximum(v, x.like(v, -limit)), x.like(v, limit));
   const Value whole = x.b.unary(Op::kRoundNearestEven, bounded);
   const Value fraction = exp(x, times(x, x.b.sub(bounded, whole), std::numbers::ln2));
   return scale(x, fraction, x.b.convert(whole, DType::kI32));
+}
+
+namespace {
+
+// f(conj z) = conj f(z) for those that have one, and f(-z) = -f(z) for odd, f(z) for even ones.
+// XLA's forms for complex numbers lose the sign of a zero part, which tells the sides of a branch
+// cut apart: they are asked in one half or quarter of the plane.
+enum class Symmetry : uint8_t { kNone, kMirror, kOdd, kEven };
+
+template <class F>
+Value by_symmetry(Ctx& x, Value z, Symmetry symmetry, F f) {
+  if (symmetry == Symmetry::kNone) return f(z);
+  const Value re = x.b.real(z), im = x.b.imag(z);
+  const bool quarter = symmetry != Symmetry::kMirror;
+  const Value w = f(x.b.complex(quarter ? abs(x, re) : re, abs(x, im)));
+  const Value left = sign_bit(x, re);
+  Value below = sign_bit(x, im);
+  if (symmetry == Symmetry::kEven) below = x.b.compare(Cmp::kNe, below, left);
+  Value u = x.b.real(w);
+  const Value v = x.b.imag(w);
+  if (symmetry == Symmetry::kOdd) u = x.b.select(left, x.b.neg(u), u);
+  return x.b.complex(u, x.b.select(below, x.b.neg(v), v));
+}
+
+template <Op op>
+Value plain(Ctx& x, Value v) {
+  return x.b.unary(op, v);
+}
+
+}  // namespace
+
+Value sqrt(Ctx& x, Value v) {
+  if (!hlo::is_complex(v.dtype())) return x.b.unary(Op::kSqrt, v);
+  return by_symmetry(x, v, Symmetry::kMirror, [&](Value z) { return plain<Op::kSqrt>(x, z); });
 }
 
 Value rsqrt(Ctx& x, Value v) {
@@ -129,22 +180,18 @@ namespace {
 
 // ---- One operand, real or complex: integers become the default dtype.
 
-template <Op op>
-Value plain(Ctx& x, Value v) {
-  return x.b.unary(op, v);
-}
-
 // log(v) / log(base) from v's exponent and mantissa, so that whole powers of the base come out
 // whole. log_base(2) = high + low, where high times any exponent is exact.
 Value log_in_base(Ctx& x, Value v, double log2_high, double log2_low, double log_e) {
-  if (hlo::is_complex(v.dtype())) return times(x, log(x, v), log_e);
+  if (hlo::is_complex(v.dtype())) return scaled(x, log(x, v), log_e);
   const Parts p = split(x, v);
   const Value low_half = lt(x, p.mantissa, std::numbers::sqrt2 / 2);
   const Value m = x.select(low_half, times(x, p.mantissa, 2), p.mantissa);
   const Value e = x.b.convert(x.b.sub(p.exponent, x.b.convert(low_half, DType::kI32)), v.dtype());
   const Value small = x.b.add(times(x, log(x, m), log_e), times(x, e, log2_low));
   const Value result = x.b.add(times(x, e, log2_high), small);
-  const Value ordinary = x.b.logical_and(gt(x, v, 0), x.b.is_finite(v));
+  const Value positive = x.b.logical_not(x.b.logical_or(sign_bit(x, v), is_plain_zero(x, v)));
+  const Value ordinary = x.b.logical_and(positive, x.b.is_finite(v));
   return x.select(ordinary, result, log(x, v));
 }
 
@@ -163,8 +210,19 @@ Value sigmoid(Ctx& x, Value v) {
 
 // As atan2: a CPU plugin's own atan gives 0 for float64 vectors outside [-1, 1].
 Value atan(Ctx& x, Value v) {
-  if (hlo::is_complex(v.dtype())) return x.b.unary(Op::kAtan, v);
+  if (hlo::is_complex(v.dtype())) {  // atan(z) = -i atanh(iz)
+    const Value turned = x.b.complex(x.b.neg(x.b.imag(v)), x.b.real(v));
+    const Value w =
+        by_symmetry(x, turned, Symmetry::kOdd, [&](Value z) { return plain<Op::kAtanh>(x, z); });
+    return x.b.complex(x.b.imag(w), x.b.neg(x.b.real(w)));
+  }
   return x.b.binary(Op::kAtan2, v, x.like(v, 1));
+}
+
+Value cos(Ctx& x, Value v) {
+  if (!hlo::is_complex(v.dtype())) return x.b.unary(Op::kCosine, v);
+  const Value turned = x.b.complex(x.b.neg(x.b.imag(v)), x.b.real(v));  // cos(z) = cosh(iz)
+  return by_symmetry(x, turned, Symmetry::kEven, [&](Value z) { return plain<Op::kCosh>(x, z); });
 }
 
 // Some expansions of erf round past 1.
@@ -177,40 +235,51 @@ Value sinc(Ctx& x, Value v) {
   return x.select(is_zero(x, v), x.like(v, 1), x.b.div(x.b.unary(Op::kSine, a), a));
 }
 
+// exp of a complex number: 0 at -inf, whatever the angle.
+Value exponential(Ctx& x, Value v) {
+  const Value e = exp(x, v);
+  if (!hlo::is_complex(v.dtype())) return e;
+  const Value re = x.b.real(v);
+  const Value vanishes = x.b.logical_and(x.b.compare(Cmp::kEq, re, infinity_like(x, re, true)),
+                                         x.b.logical_not(x.b.is_finite(x.b.imag(v))));
+  return x.select(vanishes, zero_like(x, e), e);
+}
+
 struct FloatUnary {
   const char* name;
   uint8_t classes;
   const char* kernel;
   Value (*make)(Ctx&, Value);
+  Symmetry symmetry = Symmetry::kNone;
 };
 constexpr FloatUnary kFloatUnary[] = {
-    {"aten::acos", kAnyClass, "acos", plain<Op::kAcos>},
-    {"aten::acosh", kAnyClass, "acosh", plain<Op::kAcosh>},
-    {"aten::asin", kAnyClass, "asin", plain<Op::kAsin>},
-    {"aten::asinh", kAnyClass, "asinh", plain<Op::kAsinh>},
+    {"aten::acos", kAnyClass, "acos", plain<Op::kAcos>, Symmetry::kMirror},
+    {"aten::acosh", kAnyClass, "acosh", plain<Op::kAcosh>, Symmetry::kMirror},
+    {"aten::asin", kAnyClass, "asin", plain<Op::kAsin>, Symmetry::kOdd},
+    {"aten::asinh", kAnyClass, "asinh", plain<Op::kAsinh>, Symmetry::kOdd},
     {"aten::atan", kAnyClass, "atan", atan},
-    {"aten::atanh", kAnyClass, "atanh", plain<Op::kAtanh>},
-    {"aten::cos", kAnyClass, "cos", plain<Op::kCosine>},
-    {"aten::cosh", kAnyClass, "cosh", plain<Op::kCosh>},
+    {"aten::atanh", kAnyClass, "atanh", plain<Op::kAtanh>, Symmetry::kOdd},
+    {"aten::cos", kAnyClass, "cos", cos},
+    {"aten::cosh", kAnyClass, "cosh", plain<Op::kCosh>, Symmetry::kEven},
     {"aten::erf", kFloats, "erf_vml_cpu", erf},
     {"aten::erfc", kFloats, "erfc_vml_cpu", plain<Op::kErfc>},
     {"aten::erfinv", kFloats, "erfinv_vml_cpu", plain<Op::kErfInv>},
-    {"aten::exp", kAnyClass, "exp", plain<Op::kExponential>},
-    {"aten::exp2", kAnyClass, "exp2", exp2},
-    {"aten::expm1", kAnyClass, "expm1", plain<Op::kExponentialMinusOne>},
-    {"aten::log", kAnyClass, "log", plain<Op::kLog>},
-    {"aten::log10", kAnyClass, "log10", log10},
-    {"aten::log1p", kAnyClass, "log1p", plain<Op::kLogPlusOne>},
-    {"aten::log2", kAnyClass, "log2", log2},
+    {"aten::exp", kAnyClass, "exp", exponential, Symmetry::kMirror},
+    {"aten::exp2", kAnyClass, "exp2", exp2, Symmetry::kMirror},
+    {"aten::expm1", kAnyClass, "expm1", plain<Op::kExponentialMinusOne>, Symmetry::kMirror},
+    {"aten::log", kAnyClass, "log", plain<Op::kLog>, Symmetry::kMirror},
+    {"aten::log10", kAnyClass, "log10", log10, Symmetry::kMirror},
+    {"aten::log1p", kAnyClass, "log1p", plain<Op::kLogPlusOne>, Symmetry::kMirror},
+    {"aten::log2", kAnyClass, "log2", log2, Symmetry::kMirror},
     {"aten::reciprocal", kAnyClass, "reciprocal", recip},
     {"aten::rsqrt", kAnyClass, "rsqrt", rsqrt},
     {"aten::sigmoid", kAnyClass, "sigmoid", sigmoid},
-    {"aten::sin", kAnyClass, "sin", plain<Op::kSine>},
+    {"aten::sin", kAnyClass, "sin", plain<Op::kSine>, Symmetry::kOdd},
     {"aten::sinc", kAnyClass, "sinc", sinc},
-    {"aten::sinh", kAnyClass, "sinh", plain<Op::kSinh>},
-    {"aten::sqrt", kAnyClass, "sqrt", plain<Op::kSqrt>},
-    {"aten::tan", kAnyClass, "tan", plain<Op::kTan>},
-    {"aten::tanh", kAnyClass, "tanh", plain<Op::kTanh>},
+    {"aten::sinh", kAnyClass, "sinh", plain<Op::kSinh>, Symmetry::kOdd},
+    {"aten::sqrt", kAnyClass, "sqrt", sqrt},
+    {"aten::tan", kAnyClass, "tan", plain<Op::kTan>, Symmetry::kOdd},
+    {"aten::tanh", kAnyClass, "tanh", plain<Op::kTanh>, Symmetry::kOdd},
 };
 
 void register_float_unary(Registry& r) {
@@ -218,7 +287,9 @@ void register_float_unary(Registry& r) {
     r.op(u.name, [u](Ctx& x, Value self) {
        const Value v = x.to_float(self);
        check_dtype(x, v.dtype(), u.classes, u.kernel);
-       return in_compute(x, v, [&](Value c) { return u.make(x, c); });
+       const auto made = [&](Value c) { return u.make(x, c); };
+       if (hlo::is_complex(v.dtype())) return by_symmetry(x, v, u.symmetry, made);
+       return in_compute(x, v, made);
      }).elementwise();
   }
 }
@@ -349,7 +420,8 @@ void register_unary(Registry& r) {
          x.check(hlo::is_float(self.dtype()), "torch.frexp() only supports floating-point dtypes");
          const Value c = x.to_compute(self);
          const Parts p = split(x, c);
-         const Value ordinary = x.b.logical_and(x.b.is_finite(c), x.b.logical_not(is_zero(x, c)));
+         const Value ordinary =
+             x.b.logical_and(x.b.is_finite(c), x.b.logical_not(is_plain_zero(x, c)));
          return std::array{x.convert(x.select(ordinary, p.mantissa, c), self.dtype()),
                            x.select(ordinary, p.exponent, zero_like(x, p.exponent))};
        })

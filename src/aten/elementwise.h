@@ -57,7 +57,7 @@ inline Value le(Ctx& x, Value v, double c) { return x.b.compare(Cmp::kLe, v, x.l
 inline Value abs(Ctx& x, Value v) { return x.b.unary(Op::kAbs, v); }
 inline Value exp(Ctx& x, Value v) { return x.b.unary(Op::kExponential, v); }
 inline Value log(Ctx& x, Value v) { return x.b.unary(Op::kLog, v); }
-inline Value sqrt(Ctx& x, Value v) { return x.b.unary(Op::kSqrt, v); }
+Value sqrt(Ctx& x, Value v);
 
 // An operand that is a tensor or a number, as t.
 inline Value as(Ctx& x, Value v, DType t) { return x.convert(v, t); }

@@ -62,7 +62,8 @@ Grid make_grid(Ctx& x, Value input, Value grid, int64_t mode, int64_t padding, b
 
 Value scalar_of(Ctx& x, Value like, double v) { return x.like(like, v); }
 
-// Into the image: unchanged, clipped or reflected. Slopes at a border are 0.
+// Into the image: unchanged, clipped or reflected; NaN is a place before the first pixel. Slopes at
+// a border are 0.
 Coordinate into_image(Ctx& x, const Grid& g, Coordinate c, int64_t size) {
   auto& b = x.b;
   if (g.padding == kZeros) return c;
@@ -94,7 +95,7 @@ Coordinate into_image(Ctx& x, const Grid& g, Coordinate c, int64_t size) {
         b.logical_and(b.compare(Cmp::kGt, c.at, constant(0)), b.compare(Cmp::kLt, c.at, last));
     c.slope = b.select(inside, c.slope, constant(0));
   }
-  c.at = b.minimum(last, b.maximum(c.at, constant(0)));
+  c.at = b.minimum(last, b.maximum(b.select(x.is_nan(c.at), constant(0), c.at), constant(0)));
   return c;
 }
 

@@ -617,6 +617,8 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
         TPU_CHECK(c10::canCast(from, to), "result type ", c10::toString(from),
                   " can't be cast to the desired output type ", c10::toString(to));
         const c10::IntArrayRef sizes(v->type->dims);
+        const bool elementwise = def_.layout == ops::LayoutRule::kElementwise;
+        if (elementwise && !fills_) check_overlap(dst);  // before a resize makes it whole
         if (dst.sizes() != sizes) {
           TPU_CHECK(is_out_, "output with shape ", Dims(dst.sizes().begin(), dst.sizes().end()),
                     " doesn't match the broadcast shape ", v->type->dims);
@@ -632,7 +634,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
           resize_tensor(dst, sizes);
         }
         if (!fills_) check_overlap(dst);
-        if (def_.layout == ops::LayoutRule::kElementwise) {
+        if (elementwise) {
           for (const at::TensorBase* t : e.all) {
             if (t->unsafeGetTensorImpl() != dst.unsafeGetTensorImpl()) check_overlap(dst, *t);
           }

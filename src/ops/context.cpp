@@ -111,6 +111,9 @@ Value Context::convert(Value v, DType t) {
     const Value re = convert(v, hlo::real_type(t));
     return b.complex(re, b.splat(re.type(), 0));
   }
+  // XLA takes a product with a converted bool for a selection, which makes zeros of inf and NaN.
+  if (hlo::is_bool(from) && hlo::is_float(t))
+    return b.select(v, b.splat({t, v.dims()}, 1), b.splat({t, v.dims()}, 0));
   if (is_narrow_float(from) && !hlo::is_float(t)) return convert(b.convert(v, DType::kF32), t);
   if (hlo::is_bool(t)) return b.compare(Cmp::kNe, v, b.splat(v.type(), 0));
   if (hlo::is_float(from) && hlo::is_integer(t)) return float_to_integer(b, v, t);
@@ -122,9 +125,6 @@ Value Context::convert(Value v, DType t) {
     v = b.clamp(b.constant(v.dtype(), -largest), v, b.constant(v.dtype(), largest));
   }
   if (t == DType::kF8E8M0FNU) return float_to_scale(b, v);
-  // XLA takes a product with a converted bool for a selection, which makes zeros of inf and NaN.
-  if (hlo::is_bool(from) && hlo::is_float(t))
-    return b.select(v, b.splat({t, v.dims()}, 1), b.splat({t, v.dims()}, 0));
   return b.convert(v, t);
 }
 
