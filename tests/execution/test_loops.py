@@ -3,6 +3,8 @@
 Counts only, which do not depend on the machine.
 """
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -206,6 +208,14 @@ def test_evaluation_in_between_settles():
     for i in range(3):
         round_(i)
     assert [counts(lambda i=i: round_(i)) for i in range(3, STEPS)] == [(0, 2)] * (STEPS - 3)
+
+
+def test_backward_runs_on_the_calling_thread():
+    x = torch.ones(3, device="tpu", requires_grad=True)
+    y, threads = x * 2, []
+    y.register_hook(lambda _: threads.append(threading.get_ident()))
+    y.sum().backward()
+    assert threads == [threading.get_ident()]
 
 
 def test_training_gives_what_the_cpu_gives():
