@@ -54,6 +54,8 @@ constexpr Setting kTable[] = {
      "keep compiled programs on disk for other processes and later runs"},
     {"cache_dir", "TORCH_TPU_CACHE_DIR", kString, "", "",
      "folder of the disk cache; empty is torch_tpu in the user's cache folder"},
+    {"disk_cache_readonly", "TORCH_TPU_DISK_CACHE_READONLY", kBool, "0", "",
+     "load programs from the disk cache and store none, as for a folder that others fill"},
     {"disk_cache_bytes", "TORCH_TPU_DISK_CACHE_BYTES", kBytes, "4G", "",
      "size at which the disk cache drops its oldest programs"},
     // Seeing what happens.

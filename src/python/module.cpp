@@ -174,6 +174,7 @@ py::dict cache_stats() {
   d["memory_entries"] = programs;
   d["call_types"] = instances;
   d["disk_path"] = disk.folder();
+  d["disk_readonly"] = disk.readonly();
   const auto s = disk.enabled() ? disk.stats() : runtime::DiskCache::Stats();
   d["disk_entries"] = s.entries;
   d["disk_bytes"] = s.size_bytes;

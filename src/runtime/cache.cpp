@@ -1,5 +1,7 @@
 #include "runtime/cache.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +30,7 @@ std::atomic<ModuleCallback> module_callback{nullptr};
 
 constexpr size_t kDefaultMemoryEntries = 4096;
 constexpr std::string_view kMagic = "torch_tpu executable 2\n";
-constexpr std::string_view kSuffix = ".exe";
+constexpr std::string_view kSuffix = ".exe", kLockSuffix = ".lock";
 
 std::string default_folder() {
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
@@ -86,12 +88,36 @@ DiskCache::DiskCache() {
   if (folder_.empty()) folder_ = default_folder();
   bound_bytes_ = settings().get_int("disk_cache_bytes");
   stored_since_trim_ = bound_bytes_;  // the first program stored looks at what others left
+  readonly_ = settings().get_bool("disk_cache_readonly");
+  if (folder_.empty()) return;
   std::error_code ec;
-  if (!folder_.empty()) fs::create_directories(folder_, ec);
-  if (ec || (!folder_.empty() && access(folder_.c_str(), W_OK) != 0)) {
-    TPU_LOG(LogLevel::kWarning, "the disk cache is off: ", folder_, " cannot be written");
-    folder_.clear();
+  if (!readonly_) fs::create_directories(folder_, ec);
+  if (fs::is_directory(folder_, ec) && access(folder_.c_str(), R_OK | X_OK) == 0) {
+    if (readonly_ || access(folder_.c_str(), W_OK) == 0) return;
+    TPU_LOG(LogLevel::kWarning, "the disk cache ", folder_, " cannot be written and is only read");
+    readonly_ = true;
+    return;
   }
+  TPU_LOG(LogLevel::kWarning, "the disk cache is off: ", folder_, " cannot be ",
+          readonly_ ? "read" : "written");
+  folder_.clear();
+}
+
+DiskCache::Lock::Lock(fs::path file)
+    : file_(std::move(file)), descriptor_(open(file_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
+  if (descriptor_ >= 0) flock(descriptor_, LOCK_EX);
+}
+
+// Who waits for a file that is gone by now compiles beside the next one: no harm.
+DiskCache::Lock::~Lock() {
+  if (descriptor_ < 0) return;
+  std::error_code ec;
+  fs::remove(file_, ec);
+  close(descriptor_);
+}
+
+fs::path DiskCache::lock_file(const std::string& name) const {
+  return fs::path(folder_) / cat(name, kLockSuffix);
 }
 
 fs::path DiskCache::file_of(const std::string& name) const {
@@ -107,7 +133,7 @@ std::string DiskCache::load_entry(const std::string& name) const {
   std::string entry((std::istreambuf_iterator<char>(in)), {});
   if (program_in(name, entry).empty()) return "";
   // Its age is the time of its last use.
-  fs::last_write_time(file, fs::file_time_type::clock::now(), ec);
+  if (!readonly_) fs::last_write_time(file, fs::file_time_type::clock::now(), ec);
   return entry;
 }
 
@@ -156,6 +182,7 @@ DiskCache::Stats DiskCache::stats() const {
 }
 
 void DiskCache::clear() {
+  if (readonly_) return;
   std::error_code ec;
   for (const auto& e : fs::directory_iterator(folder_, ec)) {
     if (e.path().extension() == kSuffix) fs::remove(e.path(), ec);
@@ -187,7 +214,9 @@ void DiskCache::trim() {
   for (const auto& e : fs::directory_iterator(folder_, ec)) {
     // Left by a process that was killed while it wrote.
     const auto age = fs::file_time_type::clock::now() - e.last_write_time(ec);
-    if (e.path().extension() == ".tmp" && age > std::chrono::hours(1)) fs::remove(e.path(), ec);
+    const auto suffix = e.path().extension();
+    if ((suffix == ".tmp" || suffix == kLockSuffix) && age > std::chrono::hours(1))
+      fs::remove(e.path(), ec);
     if (e.path().extension() != kSuffix) continue;
     files.push_back({e.last_write_time(ec), static_cast<int64_t>(e.file_size(ec)), e.path()});
     total += files.back().size;
@@ -245,25 +274,33 @@ std::shared_ptr<Program> ProgramCache::make(const std::string& text, const hlo::
   const std::string name = hasher.finish().hex();
 
   auto p = std::make_shared<Program>();
-  bool loaded = false;
-  if (disk_.enabled()) {
-    if (const std::string bytes = disk_.load(name); !bytes.empty()) {
-      try {
-        p->executable = client_.deserialize(bytes);
-        loaded = true;
-        ++counters().disk_hits;
-        disk_.note(name);
-      } catch (const Error& e) {
-        TPU_LOG(LogLevel::kInfo, "a program of the disk cache was not taken: ", e.text);
-      }
+  const auto load = [&] {
+    if (!disk_.enabled()) return false;
+    const std::string bytes = disk_.load(name);
+    if (bytes.empty()) return false;
+    try {
+      p->executable = client_.deserialize(bytes);
+    } catch (const Error& e) {
+      TPU_LOG(LogLevel::kInfo, "a program of the disk cache was not taken: ", e.text);
+      return false;
     }
-  }
+    ++counters().disk_hits;
+    disk_.note(name);
+    return true;
+  };
+  bool loaded = load();
   if (!loaded && stored_only) return nullptr;
   dump(name, text, function);
+  const bool storing = disk_.enabled() && !disk_.readonly();
+  std::optional<DiskCache::Lock> lock;
+  if (!loaded && storing) {
+    lock.emplace(disk_.lock_file(name));
+    loaded = load();  // while this process waited for the lock
+  }
   if (!loaded) {
     p->executable = client_.compile(text, "mlir", options);
     ++counters().compiles;
-    if (disk_.enabled()) {
+    if (storing) {
       try {
         disk_.store(name, p->executable.serialize());
         disk_.note(name);

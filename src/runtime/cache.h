@@ -4,13 +4,15 @@
 // A disk entry's name is a hash of the program text, the compile options and the identity of the
 // plugin build and processor; its content carries a checksum. Files are written under another name
 // and renamed, so that readers, ranks among them, never see half a file; a damaged one is compiled
-// anew and replaced. The memory part is guarded by the recorder's lock; the disk part may be used
+// anew and replaced. Of processes that need the same program at the same time one compiles it and
+// the others wait. The memory part is guarded by the recorder's lock; the disk part may be used
 // by many processes.
 #pragma once
 #include <filesystem>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,6 +44,8 @@ class DiskCache {
  public:
   DiskCache();
   bool enabled() const { return !folder_.empty(); }
+  // Programs are loaded and none is stored: as the settings say, or the folder's owner.
+  bool readonly() const { return readonly_; }
   const std::string& folder() const { return folder_; }
   // The stored bytes, or empty; the same with the header that program_in checks.
   std::string load(const std::string& name) const;
@@ -49,6 +53,19 @@ class DiskCache {
   // The bytes in an entry; empty where it is damaged or another program's.
   static std::string_view program_in(const std::string& name, std::string_view entry);
   void store(const std::string& name, std::string_view bytes);
+  // Held by the process that compiles a program; another one that asks waits. Ends with its holder.
+  class Lock {
+   public:
+    explicit Lock(std::filesystem::path file);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    std::filesystem::path file_;
+    int descriptor_;
+  };
+  std::filesystem::path lock_file(const std::string& name) const;
   struct Stats {
     int64_t entries = 0, size_bytes = 0;
   };
@@ -63,6 +80,7 @@ class DiskCache {
   std::filesystem::path file_of(const std::string& name) const;
   void trim();
   std::string folder_;
+  bool readonly_ = false;
   int64_t bound_bytes_ = 0;
   int64_t stored_since_trim_ = 0;
   std::mutex names_mutex_;

@@ -165,6 +165,45 @@ TEST(processes_share_a_folder) {
   EXPECT_EQ(folder.files().size(), 1u);
 }
 
+TEST(a_lock_is_waited_for) {
+  const Folder folder;
+  const DiskCache c;
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const DiskCache::Lock lock(c.lock_file("a"));
+    EXPECT_EQ(::write(ends[1], "x", 1), 1);
+    usleep(200'000);
+    write(folder.path / "done", "");
+    _exit(0);  // and the system lets go
+  }
+  char x;
+  EXPECT_EQ(::read(ends[0], &x, 1), 1);
+  {
+    const DiskCache::Lock lock(c.lock_file("a"));
+    EXPECT_TRUE(fs::exists(folder.path / "done"));
+  }
+  waitpid(pid, nullptr, 0);
+  EXPECT_TRUE(!fs::exists(c.lock_file("a")));
+}
+
+TEST(a_readonly_folder_is_read) {
+  const Folder folder;
+  DiskCache().store("a", "program a");
+  const auto before = fs::last_write_time(folder.files()[0]);
+  settings().set("disk_cache_readonly", "1");
+  DiskCache c;
+  EXPECT_TRUE(c.enabled() && c.readonly());
+  EXPECT_EQ(c.load("a"), "program a");
+  EXPECT_TRUE(fs::last_write_time(folder.files()[0]) == before);
+  c.clear();
+  EXPECT_EQ(folder.files().size(), 1u);
+  settings().set("cache_dir", (folder.path / "nowhere").string());
+  EXPECT_TRUE(!DiskCache().enabled());
+  settings().set("disk_cache_readonly", "0");
+}
+
 TEST(a_folder_that_cannot_be_used_switches_it_off) {
   Folder folder;
   write(folder.path / "file", "not a folder");

@@ -1,5 +1,11 @@
 """What is compiled and launched: numbers and positions are operands, loops settle, chains fuse."""
 
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -390,6 +396,58 @@ def test_a_window_that_repeats_in_another_process_hits_the_disk(tmp_path):
     assert [line.split("] ")[1] for line in first.splitlines()] == ["[3, 0, 3]", "[1, 0, 1]"]
     assert [line.split("] ")[1] for line in again.splitlines()] == ["[0, 1, 1]", "[0, 0, 1]"]
     assert again.splitlines()[0].split("] ")[0] == first.splitlines()[1].split("] ")[0]
+
+
+def test_processes_that_start_together_compile_each_program_once(tmp_path):
+    code = """
+        import sys
+        import torch
+        from torch_tpu import debug
+        torch.ones(2, device="tpu")
+        print(flush=True)
+        sys.stdin.readline()
+        x = torch.arange(12.).reshape(3, 4).to("tpu")
+        for k in range(1, 13):
+            (x.repeat(k, 1) @ x.T).softmax(-1).sum(0).cpu()
+        print([debug.counters()[k] for k in ("compiles", "disk_hits")])
+    """
+    env = os.environ | {"TORCH_TPU_CACHE_DIR": str(tmp_path), "TORCH_TPU_COMPILE_TIER": "full"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        rank.stdout.readline()
+    for rank in ranks:
+        rank.stdin.write("\n")
+        rank.stdin.flush()
+    counts = [ast.literal_eval(rank.communicate(timeout=240)[0]) for rank in ranks]
+    programs = len(list(tmp_path.glob("*.exe")))
+    assert sum(compiles for compiles, _ in counts) == programs
+    assert {sum(each) for each in counts} == {programs}
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_a_readonly_cache_is_used_and_left_as_it_is(tmp_path):
+    code = """
+        import torch
+        from torch_tpu import cache, debug
+        x = torch.arange(6.).to("tpu")
+        print((x + 1).sum().item(), (x * N).sum().item())
+        counts = debug.counters()
+        print(counts["compiles"], counts["disk_hits"], cache.stats()["disk_readonly"])
+    """
+    first = run_python(code.replace("N", "2"), TORCH_TPU_CACHE_DIR=str(tmp_path))
+    files = {f: f.stat().st_mtime_ns for f in tmp_path.iterdir()}
+    readonly = {"TORCH_TPU_CACHE_DIR": str(tmp_path), "TORCH_TPU_DISK_CACHE_READONLY": "1"}
+    again = run_python(code.replace("N", "x.sigmoid()"), **readonly)
+    assert first.splitlines()[1].endswith("0 False")
+    compiles, hits, only_read = again.splitlines()[1].split()
+    assert (int(compiles) > 0, int(hits) > 0, only_read) == (True, True, "True")
+    assert {f: f.stat().st_mtime_ns for f in tmp_path.iterdir()} == files
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
