@@ -3,9 +3,13 @@
     python bench/eager.py                           # all workloads
     python bench/eager.py --work chain mlp --dry    # some; append nothing to bench/history.jsonl
     python bench/eager.py --xla PYTHON              # with torch-xla, of another environment
+    python bench/eager.py --warm                    # first calls with a cache on disk
+    python bench/eager.py --memory                  # the most memory that a process holds
 
 First calls are cold: no cache of programs is read or written. `--warm` starts a second process of
 the same workload with the first one's cache on disk instead and compares their first calls.
+`--memory` compares what a fused process, whose programs come from disk, and one of plain PyTorch
+grow by at most while they build the workload and run it four times.
 
 | peer | what runs |
 |---|---|
@@ -19,6 +23,7 @@ Workloads: workloads.py. `chain` has no peer in JAX: it is what an op costs from
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -38,6 +43,40 @@ def serve(peer: str, work: str) -> None:
         return benchmark.serve(jax_work(work))
     kind = peer if peer in ("cpu", "xla") else "tpu"
     benchmark.serve(torch_work(work, kind, lambda f: f))
+
+
+def resident(field: str) -> int:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field)) << 10
+
+
+def serve_memory(peer: str, work: str) -> None:
+    """Prints by how many bytes the process grew at most."""
+    import torch
+
+    kind = "cpu" if peer == "cpu" else "tpu"
+    (torch.ones(2).to(kind) + 1).cpu()
+    before = resident("VmRSS")
+    run = torch_work(work, kind, lambda f: f)
+    for _ in range(4):
+        run()
+    print(resident("VmHWM") - before)
+
+
+def memory(work: str) -> dict:
+    row = {"work": work}
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"TORCH_TPU_CACHE_DIR": folder, "TORCH_TPU_DEFER_AND_FUSE": "1"}
+        for peer in ("fused", "fused", "cpu"):  # the first fills the cache
+            done = subprocess.run(
+                [sys.executable, __file__, "--serve-memory", peer, work],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=env,
+            )
+            row[f"{peer}_mib"] = int(done.stdout) / 2**20
+    return row
 
 
 def start(peer: str, work: str, python: str, cache: str) -> benchmark.Peer:
@@ -84,11 +123,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--xla", metavar="PYTHON", default=os.environ.get("PY_XLA"))
     parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--serve-memory", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
         return serve(*args.serve)
+    if args.serve_memory:
+        return serve_memory(*args.serve_memory)
     rows = []
     for work in args.work:
         if args.warm:
@@ -97,6 +140,10 @@ def main() -> None:
                 f"{work}: first call {row['cold_s']:.2f} s, with a cache {row['warm_s']:.2f} s, "
                 f"{row['warm_s'] / row['cold_s']:.2f}"
             )
+        elif args.memory:
+            row = memory(work)
+            fused, cpu = row["fused_mib"], row["cpu_mib"]
+            print(f"{work}: fused {fused:.0f} MiB, cpu {cpu:.0f} MiB, {fused / cpu:.2f}")
         else:
             row = compare(work, args.peers, args.rounds, args.xla)
             benchmark.tell(row)
