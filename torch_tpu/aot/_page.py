@@ -20,6 +20,7 @@ p.lead { color: #5a6472; margin: 0 0 1rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #e4e8ee;
          vertical-align: top; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 td.long { overflow-wrap: anywhere; min-width: 10rem; }
 th { color: #5a6472; font-weight: 600; white-space: nowrap; }
 td.n, th.n { text-align: right; white-space: nowrap; }
