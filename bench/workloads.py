@@ -40,7 +40,8 @@ def torch_work(work: str, kind: str, compiled):
         if kind == "cpu":
             t.sum().item()
         elif kind == "xla":
-            torch_xla.sync(wait=True)
+            torch_xla.sync()
+            t.cpu()  # sync(wait=True) comes back early
         else:
             torch.tpu.synchronize()
         return t
