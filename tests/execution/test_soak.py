@@ -1,6 +1,6 @@
 """A long training loop keeps what it has: no memory of the host or the device, no program.
 
-    python tests/execution/test_soak.py --steps 10000
+python tests/execution/test_soak.py --steps 10000
 """
 
 import argparse
