@@ -138,12 +138,11 @@ namespace {
 // cut apart: they are asked in one half or quarter of the plane.
 enum class Symmetry : uint8_t { kNone, kMirror, kOdd, kEven };
 
-template <class F>
-Value by_symmetry(Ctx& x, Value z, Symmetry symmetry, F f) {
-  if (symmetry == Symmetry::kNone) return f(z);
+Value by_symmetry(Ctx& x, Value z, Symmetry symmetry, Value (*f)(Ctx&, Value)) {
+  if (symmetry == Symmetry::kNone) return f(x, z);
   const Value re = x.b.real(z), im = x.b.imag(z);
   const bool quarter = symmetry != Symmetry::kMirror;
-  const Value w = f(x.b.complex(quarter ? abs(x, re) : re, abs(x, im)));
+  const Value w = f(x, x.b.complex(quarter ? abs(x, re) : re, abs(x, im)));
   const Value left = sign_bit(x, re);
   Value below = sign_bit(x, im);
   if (symmetry == Symmetry::kEven) below = x.b.compare(Cmp::kNe, below, left);
@@ -162,7 +161,7 @@ Value plain(Ctx& x, Value v) {
 
 Value sqrt(Ctx& x, Value v) {
   if (!hlo::is_complex(v.dtype())) return x.b.unary(Op::kSqrt, v);
-  return by_symmetry(x, v, Symmetry::kMirror, [&](Value z) { return plain<Op::kSqrt>(x, z); });
+  return by_symmetry(x, v, Symmetry::kMirror, plain<Op::kSqrt>);
 }
 
 Value rsqrt(Ctx& x, Value v) {
@@ -208,12 +207,12 @@ Value sigmoid(Ctx& x, Value v) {
   return x.b.unary(Op::kLogistic, v);
 }
 
+Value times_i(Ctx& x, Value z) { return x.b.complex(x.b.neg(x.b.imag(z)), x.b.real(z)); }
+
 // As atan2: a CPU plugin's own atan gives 0 for float64 vectors outside [-1, 1].
 Value atan(Ctx& x, Value v) {
   if (hlo::is_complex(v.dtype())) {  // atan(z) = -i atanh(iz)
-    const Value turned = x.b.complex(x.b.neg(x.b.imag(v)), x.b.real(v));
-    const Value w =
-        by_symmetry(x, turned, Symmetry::kOdd, [&](Value z) { return plain<Op::kAtanh>(x, z); });
+    const Value w = by_symmetry(x, times_i(x, v), Symmetry::kOdd, plain<Op::kAtanh>);
     return x.b.complex(x.b.imag(w), x.b.neg(x.b.real(w)));
   }
   return x.b.binary(Op::kAtan2, v, x.like(v, 1));
@@ -221,8 +220,8 @@ Value atan(Ctx& x, Value v) {
 
 Value cos(Ctx& x, Value v) {
   if (!hlo::is_complex(v.dtype())) return x.b.unary(Op::kCosine, v);
-  const Value turned = x.b.complex(x.b.neg(x.b.imag(v)), x.b.real(v));  // cos(z) = cosh(iz)
-  return by_symmetry(x, turned, Symmetry::kEven, [&](Value z) { return plain<Op::kCosh>(x, z); });
+  // cos(z) = cosh(iz)
+  return by_symmetry(x, times_i(x, v), Symmetry::kEven, plain<Op::kCosh>);
 }
 
 // Some expansions of erf round past 1.
@@ -287,9 +286,8 @@ void register_float_unary(Registry& r) {
     r.op(u.name, [u](Ctx& x, Value self) {
        const Value v = x.to_float(self);
        check_dtype(x, v.dtype(), u.classes, u.kernel);
-       const auto made = [&](Value c) { return u.make(x, c); };
-       if (hlo::is_complex(v.dtype())) return by_symmetry(x, v, u.symmetry, made);
-       return in_compute(x, v, made);
+       if (hlo::is_complex(v.dtype())) return by_symmetry(x, v, u.symmetry, u.make);
+       return in_compute(x, v, [&](Value c) { return u.make(x, c); });
      }).elementwise();
   }
 }
