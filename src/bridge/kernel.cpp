@@ -633,7 +633,7 @@ void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
           }
           resize_tensor(dst, sizes);
         }
-        if (!fills_) check_overlap(dst);
+        if (!elementwise && !fills_) check_overlap(dst);
         if (elementwise) {
           for (const at::TensorBase* t : e.all) {
             if (t->unsafeGetTensorImpl() != dst.unsafeGetTensorImpl()) check_overlap(dst, *t);
