@@ -373,7 +373,7 @@ void Runtime::record(Device& d, const trace::Instance& inst,
   trace::Trace* t = current_trace(d.index);
   const auto& source = trace::location_source();
   if (!t) {
-    if (d.step_waits) flush(d, FlushReason::kStep);
+    if (d.waiting_step) flush(d, FlushReason::kStep);
     const trace::Location here = source.capture ? source.capture() : trace::Location();
     if (d.window.nodes().size() >= kLeastRepeat && comes_round(d.window, inst, here) &&
         current_mode() == Mode::kFused)
@@ -397,25 +397,25 @@ void Runtime::record(Device& d, const trace::Instance& inst,
 void Runtime::end_step(Device& d) {
   if (d.window.empty()) return;
   if (step_launches_.size() > kMaxSeenWindows) step_launches_.clear();
-  const StepLaunch when = step_launches_[d.window.content_hash()];
+  const uint64_t content = d.window.content_hash();
+  const StepLaunch when = step_launches_[content];
   if (when == StepLaunch::kAtOnce) return flush(d, FlushReason::kStep);
-  d.step_waits = true;
+  d.waiting_step = {.content = content};
   if (when != StepLaunch::kUnknown) return;
   const Call c = prepare(d);
-  d.live_at_step = c.live.size();
-  d.key_at_step = hash64(c.key);
+  d.waiting_step->live = c.live.size();
+  d.waiting_step->key = hash64(c.key);
 }
 
 // What came after the step decides for the next rounds.
 void Runtime::note_end_of_wait(Device& d, const Call& c, FlushReason why) {
-  d.step_waits = false;
-  StepLaunch& when = step_launches_[d.window.content_hash()];
+  const Device::Step step = *std::exchange(d.waiting_step, std::nullopt);
+  StepLaunch& when = step_launches_[step.content];
   if (when != StepLaunch::kUnknown) return;
-  const bool dropped = c.live.size() < d.live_at_step;
+  const bool dropped = c.live.size() < step.live;
   when = dropped && why != FlushReason::kStep ? StepLaunch::kAtRead : StepLaunch::kAtOnce;
   // The next round comes for the second time then.
-  if (when == StepLaunch::kAtOnce && hash64(c.key) != d.key_at_step)
-    seen_windows_.insert(d.key_at_step);
+  if (when == StepLaunch::kAtOnce && hash64(c.key) != step.key) seen_windows_.insert(step.key);
 }
 
 void Runtime::after_record(Device& d) {
@@ -455,7 +455,7 @@ void Runtime::flush(Device& d, FlushReason why) {
   const size_t n = w.nodes().size();
   const int64_t executes = counters().executes;
   Call call = prepare(d);
-  if (d.step_waits) note_end_of_wait(d, call, why);
+  if (d.waiting_step) note_end_of_wait(d, call, why);
   ErrorPtr failure;
   const bool at_once = why == FlushReason::kStrict || why == FlushReason::kGraph;
   if (!at_once && is_cold(d, call)) {

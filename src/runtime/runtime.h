@@ -47,9 +47,14 @@ class Device {
   LaunchQueue launches;
   CheckList checks;
   int64_t uploaded_bytes = 0;  // since the last flush
-  bool step_waits = false;     // the window ends an optimizer's step and was not launched yet
-  size_t live_at_step = 0;     // results of the window that were alive then, and its key's hash
-  uint64_t key_at_step = 0;
+  // The window ends an optimizer's step and waits (Runtime::end_step): what it computes and, where
+  // that is new, how many of its results were alive then and the key that it had, as hashes.
+  struct Step {
+    uint64_t content = 0;
+    size_t live = 0;
+    uint64_t key = 0;
+  };
+  std::optional<Step> waiting_step;
   int64_t total_memory_bytes = 0;
   std::atomic<int64_t> memory_limit_bytes = 0;  // of it, what may be used
 };
@@ -142,6 +147,7 @@ class Runtime {
   };
   Call prepare(Device& d, int64_t donate_from_bytes = 0);
   bool is_cold(Device& d, Call& c);
+  void note_end_of_wait(Device& d, const Call& c, FlushReason why);
   void make_program(Device& d, Call& c, bool stored_only = false);
   ErrorPtr run(Device& d, Call c);
   std::optional<Error> launch(Device& d, Call& c, std::vector<const trace::Value*>& consumed);
@@ -176,14 +182,13 @@ class Runtime {
   size_t max_nodes_ = 0;
   // Windows that were run op by op, by the hash of their keys, and instances that have run.
   std::unordered_set<uint64_t> seen_windows_;
+  std::vector<bool> seen_instances_;
   // When a window that ends a step is launched, by the hash of what it computes. A loop that drops
   // its gradients after the step and then reads its loss gains by waiting for the read: gradients
   // are not stored. Any other loop would leave the device idle meanwhile. The first round tells,
   // and is followed for good, since the two are different programs.
   enum class StepLaunch : uint8_t { kUnknown, kAtOnce, kAtRead };
   std::unordered_map<uint64_t, StepLaunch> step_launches_;
-  void note_end_of_wait(Device& d, const Call& c, FlushReason why);
-  std::vector<bool> seen_instances_;
 };
 
 // Mode stack of this thread and the process default.
